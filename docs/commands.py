@@ -1,4 +1,7 @@
-"""docs/reference/commands.md: an index of the commands. docs/reference/commands: a page per command group."""
+"""docs/reference/commands.md: an index of the commands. docs/reference/commands: a page per command group.
+
+The parser, not the tables of options, is the source: half of the commands have no table.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from fanin.cli.main import build_parser
 from fanin.cli.options import TableAction
+from fanin.cli.parser import groups_of, is_listed, parts_of, value_names
 
 INDEX = """# Commands
 
@@ -56,23 +60,19 @@ def _writer(name: str, parser: argparse.ArgumentParser, markdown: Table) -> Call
 def _command(parser: argparse.ArgumentParser, markdown: Table) -> str:
     """Return a command's description, and its options by group."""
     parts = [f"\n{_escaped(parser.description or '')}\n"]
-    for group in parser._action_groups:
-        actions = [action for action in group._group_actions if _shown(action)]
-        if actions:
-            title = "" if group.title in ("options", "positional arguments") else f"**{group.title}**"
-            rows = [[title, ""], *([_option(action), _meaning(action)] for action in actions)]
+    for title, options in groups_of(parser):
+        if listed := [option for option in options if is_listed(option)]:
+            heading = f"**{title}**" if title else ""
+            rows = [[heading, ""], *([_option(option), _meaning(option)] for option in listed)]
             parts.append(f"\n{markdown(rows)}\n")
     return "".join(parts)
 
 
 def _children(parser: argparse.ArgumentParser) -> Iterator[tuple[str, tuple[argparse.ArgumentParser, str]]]:
     """Yield name, parser and one-line help of the commands of a parser, in order."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            texts = {choice.dest: choice.help for choice in action._choices_actions}
-            for name, child in action.choices.items():
-                if texts.get(name) not in (None, argparse.SUPPRESS):
-                    yield name, (child, texts[name] or "")
+    for part in parts_of(parser):
+        if part.help is not None:
+            yield part.name, (part.parser, part.help)
 
 
 def _leaves(parser: argparse.ArgumentParser, text: str) -> Iterator[tuple[argparse.ArgumentParser, str]]:
@@ -84,24 +84,20 @@ def _leaves(parser: argparse.ArgumentParser, text: str) -> Iterator[tuple[argpar
         yield from _leaves(*child)
 
 
-def _shown(action: argparse.Action) -> bool:
-    return not isinstance(action, argparse._HelpAction) and action.help != argparse.SUPPRESS
-
-
-def _option(action: argparse.Action) -> str:
+def _option(option: argparse.Action) -> str:
     """Return an option or argument as it is written on the command line."""
-    metavar = action.metavar or "{" + ",".join(map(str, action.choices or ())) + "}"
-    value = "" if action.nargs == 0 else metavar if isinstance(metavar, str) else " ".join(metavar)
-    names = ", ".join(action.option_strings)
-    return f"`{' '.join(filter(None, (names, value)))}`".replace("|", "\\|")
+    names = ", ".join(option.option_strings)
+    return f"`{' '.join(filter(None, (names, *value_names(option))))}`".replace("|", "\\|")
 
 
-def _meaning(action: argparse.Action) -> str:
-    if isinstance(action, TableAction):
-        return _escaped(action.help or "")
-    shown = action.default not in (None, argparse.SUPPRESS) and not isinstance(action.default, bool | list)
-    default = f" (default: {action.default})" if shown and "%(default)" not in (action.help or "") else ""
-    return _escaped((action.help or "") + default)
+def _meaning(option: argparse.Action) -> str:
+    if isinstance(option, TableAction):
+        return _escaped(option.help or "")
+    has_default = option.default not in (None, argparse.SUPPRESS) and not isinstance(
+        option.default, bool | list
+    )
+    default = f" (default: {option.default})" if has_default and "%(default)" not in (option.help or "") else ""
+    return _escaped((option.help or "") + default)
 
 
 def _escaped(text: str) -> str:

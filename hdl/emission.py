@@ -13,8 +13,8 @@ from pathlib import Path
 from amaranth.lib import wiring
 
 import fanin
-from fanin.base.cache import EMISSION, cache_directory, digest, kept_text, note_emission
-from fanin.base.tools import own_yosys
+from fanin.base.cache import EMISSION, cache_directory, cached_text, digest, record_emission
+from fanin.base.tools import configured_yosys
 from fanin.hdl.emit import emit_verilog, parameters
 
 #: Packages with facts of systems. Only their own modules affect emission, not subpackages except ``golden``.
@@ -43,7 +43,7 @@ def kept_verilog(component: wiring.Component, *, name: str | None = None, prefix
     ``emit_verilog``.
     """
     text = _kept(component, name, prefix)
-    note_emission(name or type(component).__name__, text)
+    record_emission(name or type(component).__name__, text)
     return text
 
 
@@ -53,7 +53,7 @@ def _kept(component: wiring.Component, name: str | None, prefix: str) -> str:
         return emit_verilog(component, name=name, prefix=prefix)
     # Amaranth warns of components that are never elaborated, and has no public way to disable the warning.
     component._MustUse__used = True
-    return kept_text(
+    return cached_text(
         cache_directory() / EMISSION / key, lambda: emit_verilog(component, name=name, prefix=prefix)
     )
 
@@ -66,7 +66,7 @@ def _key(component: wiring.Component, name: str | None, prefix: str) -> str | No
     if sources is None:
         return None
     identity = (kind.__module__, kind.__qualname__, repr(parameters(component)), repr((name, prefix)))
-    return digest([*identity, sources, sys.version, version("amaranth"), *_yosys_identity(own_yosys())])
+    return digest([*identity, sources, sys.version, version("amaranth"), *_yosys_identity(configured_yosys())])
 
 
 def source_files() -> Iterator[tuple[str, Path]]:

@@ -104,7 +104,7 @@ def _endpoint_json(endpoint: Endpoint) -> dict[str, Any]:
 def load_deployment(path: Path) -> Deployment:
     """Read ``job.json``. Raises InputError that names the file, the place in it and the cause."""
     record = open_record(path)
-    deployment = record.built(
+    deployment = record.build(
         lambda: Deployment(
             _endpoint(record.record("switch")),
             tuple(map(_port, record.records("ports"))),
@@ -119,15 +119,15 @@ def load_deployment(path: Path) -> Deployment:
 def _endpoint(record: Record) -> Endpoint:
     mac, ip = record.text("mac"), record.text("ip", default="0.0.0.0")
     if not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", mac):
-        raise record.wrong(f'"mac" must be like 02:00:00:00:00:01, not {json.dumps(mac)}')
-    address = record.built(lambda: int(ipaddress.IPv4Address(ip)))
+        raise record.error(f'"mac" must be like 02:00:00:00:00:01, not {json.dumps(mac)}')
+    address = record.build(lambda: int(ipaddress.IPv4Address(ip)))
     port = record.integer("udp_port", high=1 << field_bits(UDP, "destination_port"), default=UDP_PORT)
     return Endpoint(int(mac.replace(":", ""), 16), address, port)
 
 
 def _program(record: Record) -> ProgramConfig:
     """Read the program's configuration, as written by ``fanin p4 emit``."""
-    return record.built(
+    return record.build(
         lambda: ProgramConfig(
             target=Target(record.text("target", tuple(Target))),
             protocol=Protocol(record.text("protocol", tuple(Protocol))),
@@ -159,6 +159,6 @@ def _job(record: Record) -> Job:
     identities = [(member.port, member.bitmap) for member in members]
     for identity in identities:
         if identities.count(identity) > 1:
-            raise record.wrong(f"two members with port {identity[0]} and bitmap {identity[1]}")
+            raise record.error(f"two members with port {identity[0]} and bitmap {identity[1]}")
     number, base, slots = (record.integer(name) for name in ("id", "base", "slots"))
-    return record.built(lambda: Job(number, base, slots, tuple(members)))
+    return record.build(lambda: Job(number, base, slots, tuple(members)))

@@ -17,8 +17,8 @@ FLOORS = (
     ("fanin.hdl", "fanin.p4", "fanin.planner"),
     ("fanin.host", "fanin.*.driver", "fanin.*.nic_driver", "fanin.sim", "fanin.evaluation.models"),
     ("fanin.torch", "fanin.sklearn", "fanin.report", "fanin.*.page", "fanin.cnn.plan.page"),
-    ("fanin.runs", "fanin.*.run", "fanin.cnn.plan", "fanin.doctor"),
-    ("fanin.cli", "fanin.api", "fanin.campaign", "fanin.evaluation", "fanin.__main__"),
+    ("fanin.runs", "fanin.*.run", "fanin.cnn.plan"),
+    ("fanin.cli", "fanin.api", "fanin.doctor", "fanin.campaign", "fanin.evaluation", "fanin.__main__"),
 )
 PARTS = [part for floor in FLOORS for part in floor]
 APART = FLOORS[2]  # these know nothing of one another

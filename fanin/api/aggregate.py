@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin import fixed
-from fanin.api.arguments import check_integers, check_numbers, chosen, path_of
-from fanin.api.shown import Shown
+from fanin.api.arguments import check_integers, check_numbers, member_of, path_of
+from fanin.api.shown import DisplayedResult
 from fanin.base.errors import InputError
 from fanin.base.scratch import output_file
 from fanin.fixed import VALUE_BITS
@@ -31,12 +31,12 @@ from fanin.wire.aggregation import MAX_WORKERS, Encap, Protocol
 
 Array = npt.NDArray[Any]
 Int32 = npt.NDArray[np.int32]
-MOST_FRAC = 1100  # float64 has no smaller numbers that would need more
+MAX_FRAC = 1100  # no float64 needs more fraction bits
 _INT64_MAX = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, repr=False)
-class Aggregated(Shown):
+class Aggregated(DisplayedResult):
     """Sum of the workers' arrays, and the time and packets that it took."""
 
     values: Array  #: the sum, with the arrays' shape and type
@@ -57,10 +57,10 @@ class Aggregated(Shown):
     @property
     def facts(self) -> Rows:
         """Time, packets, and number format."""
-        median, late = np.percentile(self.latencies_ns, [50, 99])
+        median, percentile_99 = np.percentile(self.latencies_ns, [50, 99])
         return [
             ("time", f"{self.time_ns:,.0f} ns, simulated"),
-            ("AllReduce", f"{median:,.0f} ns median, {late:,.0f} ns 99th percentile"),
+            ("AllReduce", f"{median:,.0f} ns median, {percentile_99:,.0f} ns 99th percentile"),
             ("packets", f"{self.packets:,}, {self.retransmissions:,} of them sent again"),
             ("number format", f"32-bit integers, {self.frac} fraction bits"),
             ("clamped", f"{self.clamped:,} values"),
@@ -106,18 +106,18 @@ def aggregate(
     if frac is not None:
         check_integers(frac=frac)
     slots, values, retries, seed = map(int, (slots, values, retries, seed))  # NumPy's integers would overflow
-    stacked = _stacked(arrays)
-    integers, frac = _integers(stacked, frac)
-    limited = fixed.clamp(integers, fixed.clamp_bits(len(stacked)))
-    kind = chosen(SwitchKind, "switch", switch)
+    stacked = _stack(arrays)
+    integers, frac = _to_integers(stacked, frac)
+    in_range = fixed.clamp(integers, fixed.clamp_bits(len(stacked)))
+    kind = member_of(SwitchKind, "switch", switch)
     try:
         program = ProgramConfig(
-            target=chosen(Target, "target", target),
-            protocol=chosen(Protocol, "protocol", protocol),
+            target=member_of(Target, "target", target),
+            protocol=member_of(Protocol, "protocol", protocol),
             workers=len(stacked),
             slots=slots,
             values=values,
-            encap=chosen(Encap, "encap", encap),
+            encap=member_of(Encap, "encap", encap),
         )
         if slots < program.protocol.slots_per_operation:
             raise ValueError(f"slots must be at least {program.protocol.slots_per_operation}, not {slots}")
@@ -130,15 +130,15 @@ def aggregate(
         )
     except ValueError as error:
         raise InputError(str(error)) from error
-    clamped = int((limited != integers).sum())
+    clamped = int((in_range != integers).sum())
     if clamped:
         bits = fixed.clamp_bits(len(stacked))
-        many = f"{clamped:,} of {integers.size:,} values exceed the range [-2^{bits}, 2^{bits})"
-        warnings.warn(f"fanin.aggregate: {many} of {len(stacked)} workers and were clamped", stacklevel=2)
-    rows = limited.reshape(len(stacked), -1).astype(np.int32)
-    reduced = _reduced(rows, program, network, None if pcap is None else path_of("pcap", pcap))
+        share = f"{clamped:,} of {integers.size:,} values exceed the range [-2^{bits}, 2^{bits})"
+        warnings.warn(f"fanin.aggregate: {share} of {len(stacked)} workers and were clamped", stacklevel=2)
+    rows = in_range.reshape(len(stacked), -1).astype(np.int32)
+    reduced = _all_reduce(rows, program, network, None if pcap is None else path_of("pcap", pcap))
     return Aggregated(
-        values=_like(stacked, reduced.sums, frac),
+        values=_in_type_of(stacked, reduced.sums, frac),
         frac=frac,
         clamped=clamped,
         workers=len(stacked),
@@ -150,7 +150,7 @@ def aggregate(
     )
 
 
-def _stacked(arrays: Sequence[npt.ArrayLike]) -> Array:
+def _stack(arrays: Sequence[npt.ArrayLike]) -> Array:
     """Return the arrays with a row per worker. Raises InputError for arrays that cannot be added."""
     try:
         rows = [np.asarray(array) for array in arrays]
@@ -171,7 +171,7 @@ def _stacked(arrays: Sequence[npt.ArrayLike]) -> Array:
     return np.stack(rows)
 
 
-def _integers(stacked: Array, frac: int | None) -> tuple[npt.NDArray[np.int64], int]:
+def _to_integers(stacked: Array, frac: int | None) -> tuple[npt.NDArray[np.int64], int]:
     """Return the integers before the clamp, and their fraction bits. Raises InputError."""
     if stacked.dtype.kind != "f":
         if frac:
@@ -179,22 +179,24 @@ def _integers(stacked: Array, frac: int | None) -> tuple[npt.NDArray[np.int64], 
         if stacked.dtype.kind == "u" and stacked.max() > _INT64_MAX:
             raise InputError(f"arrays must be less than 2^63, not {stacked.max()}")
         return stacked.astype(np.int64), 0
-    wide = stacked.astype(np.float64)
+    floats = stacked.astype(np.float64)
     bits = fixed.clamp_bits(len(stacked))
-    largest = float(np.abs(wide).max())
+    maximum = float(np.abs(floats).max())
     if frac is None:
         # Below 2^bits - 1 after rounding: half a unit of room is enough.
-        frac = bits - math.frexp(largest)[1] if largest else 0
-        frac -= bool(np.rint(math.ldexp(largest, frac)) > (1 << bits) - 1)
-        frac = min(frac, MOST_FRAC)
-    if not -MOST_FRAC <= frac <= MOST_FRAC:
-        raise InputError(f"frac must be in -{MOST_FRAC}…{MOST_FRAC}, not {frac!r}")
+        frac = bits - math.frexp(maximum)[1] if maximum else 0
+        frac -= bool(np.rint(math.ldexp(maximum, frac)) > (1 << bits) - 1)
+        frac = min(frac, MAX_FRAC)
+    if not -MAX_FRAC <= frac <= MAX_FRAC:
+        raise InputError(f"frac must be in -{MAX_FRAC}…{MAX_FRAC}, not {frac!r}")
     # Values far outside the clamp need not be exact, only outside.
-    most = float(1 << VALUE_BITS)
-    return np.rint(np.clip(np.ldexp(wide, frac), -most, most)).astype(np.int64), frac
+    limit = float(1 << VALUE_BITS)
+    return np.rint(np.clip(np.ldexp(floats, frac), -limit, limit)).astype(np.int64), frac
 
 
-def _reduced(rows: Int32, program: ProgramConfig, network: NetworkConfig, pcap: Path | None) -> AllReduceResult:
+def _all_reduce(
+    rows: Int32, program: ProgramConfig, network: NetworkConfig, pcap: Path | None
+) -> AllReduceResult:
     check_switch(network.switch)
     with contextlib.ExitStack() as stack:
         switch = make_switch(len(rows), kind=network.switch, config=program)
@@ -205,9 +207,9 @@ def _reduced(rows: Int32, program: ProgramConfig, network: NetworkConfig, pcap: 
         return allreduce(rows, switch=switch, program=program, network=network, capture=capture)
 
 
-def _like(stacked: Array, sums: Int32, frac: int) -> Array:
+def _in_type_of(stacked: Array, sums: Int32, frac: int) -> Array:
     """Return the sums in the arrays' shape and type."""
-    shaped = sums.reshape(stacked.shape[1:])
+    values = sums.reshape(stacked.shape[1:])
     if stacked.dtype.kind != "f":
-        return shaped
-    return np.ldexp(shaped.astype(np.float64), -frac).astype(stacked.dtype)
+        return values
+    return np.ldexp(values.astype(np.float64), -frac).astype(stacked.dtype)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fanin.api.folder import Folder, PathLike, missing_named, run_in_folder
-from fanin.api.signature import declared
+from fanin.api.folder import Folder, PathLike, install_advice, run_in_folder
+from fanin.api.signature import with_options
 from fanin.cnn.run.options import BuildOptions, ClusterOptions
 from fanin.runs.output import CLUSTER_BUILD, CLUSTER_RUN
 
@@ -48,7 +48,7 @@ class ClusterRun(Folder):
         return hardware["of_planned"] if hardware else None
 
 
-@declared(BuildOptions)
+@with_options(BuildOptions)
 def cluster_build(plan: PathLike, **options: Any) -> ClusterBuild:
     """Build the hardware of a plan, and prove that it cannot deadlock for lack of buffer space.
 
@@ -57,14 +57,14 @@ def cluster_build(plan: PathLike, **options: Any) -> ClusterBuild:
 
     Source: NADA; docs/systems/nada.md.
     """
-    with missing_named():
+    with install_advice():
         from fanin.cnn.run.build import execute
 
-    given = {"plan": plan, **options}
-    return run_in_folder(ClusterBuild, ("cluster", "build"), BuildOptions, given, execute)
+    arguments = {"plan": plan, **options}
+    return run_in_folder(ClusterBuild, ("cluster", "build"), BuildOptions, arguments, execute)
 
 
-@declared(ClusterOptions)
+@with_options(ClusterOptions)
 def cluster(build: PathLike | None = None, data: PathLike = "digits", **options: Any) -> ClusterRun:
     """Train a CNN on images on the devices of a build; every batch is compared with the golden model.
 
@@ -74,8 +74,8 @@ def cluster(build: PathLike | None = None, data: PathLike = "digits", **options:
 
     Source: NADA; docs/systems/nada.md.
     """
-    with missing_named():
+    with install_advice():
         from fanin.cnn.run.execute import execute
 
-    given = {"build": build, "data": data, **options}
-    return run_in_folder(ClusterRun, ("cluster", "run"), ClusterOptions, given, execute)
+    arguments = {"build": build, "data": data, **options}
+    return run_in_folder(ClusterRun, ("cluster", "run"), ClusterOptions, arguments, execute)

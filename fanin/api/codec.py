@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.api.arguments import check_integers, path_of
-from fanin.api.shown import Shown
+from fanin.api.shown import DisplayedResult
 from fanin.base.errors import InputError
 from fanin.base.scratch import write_file
 from fanin.codec.facts import CONFIGS, Bfp, Codec, CodecConfig, Inceptionn, Mode
@@ -25,7 +25,7 @@ Float32 = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, repr=False)
-class Compressed(Shown):
+class Compressed(DisplayedResult):
     """Result of a codec: the stream, and the values that arrive."""
 
     config: CodecConfig
@@ -88,10 +88,12 @@ def compress(values: npt.ArrayLike, codec: str | CodecConfig, **parameters: Any)
     if not array.size:
         raise InputError("values must not be empty")
     flat = as_float32(array.reshape(-1).astype(np.float64) if array.dtype.kind != "f" else array.reshape(-1))
-    special = int(np.count_nonzero(~np.isfinite(flat))) if isinstance(config, Bfp) else 0
-    if special:
-        what = "NaN or infinite: finite values of their blocks become 0 unless they are near float32's largest"
-        warnings.warn(f"fanin.compress: {special:,} of {flat.size:,} values are {what}", stacklevel=2)
+    nonfinite = int(np.count_nonzero(~np.isfinite(flat))) if isinstance(config, Bfp) else 0
+    if nonfinite:
+        reason = (
+            "NaN or infinite: finite values of their blocks become 0 unless they are near float32's largest"
+        )
+        warnings.warn(f"fanin.compress: {nonfinite:,} of {flat.size:,} values are {reason}", stacklevel=2)
     meter = Meter(config)
     meter.add(flat)
     return Compressed(config, roundtrip(flat, config).reshape(array.shape), encode(flat, config), meter.row())
@@ -125,7 +127,7 @@ def _configuration(codec: str | CodecConfig, parameters: dict[str, Any]) -> Code
         )
     mode = parameters.get("mode")
     if mode is not None and not isinstance(mode, Mode):
-        modes = {each.name.lower(): each for each in Mode}
+        modes = {member.name.lower(): member for member in Mode}
         if mode not in modes:
             raise InputError(f"mode must be one of {', '.join(modes)}, not {mode!r}")
         parameters = parameters | {"mode": modes[mode]}

@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fanin.api.arguments import check_integers, chosen, path_of
-from fanin.api.shown import Shown
+from fanin.api.arguments import check_integers, member_of, path_of
+from fanin.api.shown import DisplayedResult
 from fanin.base.errors import InputError
 from fanin.base.scratch import write_file
 from fanin.glm.facts import PRESETS
@@ -27,7 +27,7 @@ from fanin.wire.aggregation import Encap, Protocol
 
 
 @dataclass(frozen=True, repr=False)
-class Emitted(Shown):
+class Emitted(DisplayedResult):
     """A component of the catalogue as Verilog."""
 
     name: str
@@ -51,12 +51,12 @@ class Emitted(Shown):
     def facts(self) -> Rows:
         """Module, parameters and area."""
         parameters = " ".join(f"{name}={value}" for name, value in self.parameters.items())
-        held = f"{self.area.flip_flops:,} bits of flip-flops, {self.area.memory_bits:,} bits of memory"
+        area = f"{self.area.flip_flops:,} bits of flip-flops, {self.area.memory_bits:,} bits of memory"
         lines = self.verilog.count("\n")
         return [
             ("module", f"{self.module}, {lines:,} lines"),
             ("parameters", parameters),
-            ("before synthesis", held),
+            ("before synthesis", area),
         ]
 
     def registers(self, form: str = "json") -> str:
@@ -98,7 +98,7 @@ def _preset(name: str) -> str:
 
 
 @dataclass(frozen=True, repr=False)
-class SwitchProgram(Shown):
+class SwitchProgram(DisplayedResult):
     """Aggregation program for a switch, and the jobs that it runs."""
 
     config: ProgramConfig
@@ -168,12 +168,12 @@ def emit_p4(
         raise InputError("jobs: must be 1 with a job.json, which has its own")
     try:
         config = ProgramConfig(
-            target=chosen(Target, "target", target),
-            protocol=chosen(Protocol, "protocol", protocol),
+            target=member_of(Target, "target", target),
+            protocol=member_of(Protocol, "protocol", protocol),
             workers=workers,
             slots=slots,
             values=values,
-            encap=chosen(Encap, "encap", encap),
+            encap=member_of(Encap, "encap", encap),
         )
     except ValueError as error:
         raise InputError(str(error)) from error
@@ -187,6 +187,6 @@ def emit_p4(
         raise InputError(f"{job}: {error}") from error
 
 
-def _keep_edited(path: Path, text: str, taken: Path | None) -> None:
-    if path.exists() and path.read_bytes() != text.encode() and not (taken and taken.samefile(path)):
+def _keep_edited(path: Path, text: str, source: Path | None) -> None:
+    if path.exists() and path.read_bytes() != text.encode() and not (source and source.samefile(path)):
         raise InputError(f"{path}: exists and differs; --job {path} takes it, or remove it")

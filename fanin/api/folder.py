@@ -24,7 +24,7 @@ from fanin.runs.option import RunOptions
 from fanin.runs.output import REPORT_FILE
 
 PathLike = str | os.PathLike[str]
-Repeatable = str | Sequence[str]  #: value of a repeatable option, or several
+Repeatable = str | Sequence[str]  #: one value of a repeatable option, or several
 
 
 class Folder:
@@ -65,30 +65,30 @@ class Folder:
 
 
 Result = TypeVar("Result", bound=Folder)
-Asked = TypeVar("Asked", bound=RunOptions)
+Table = TypeVar("Table", bound=RunOptions)
 
 
 def run_in_folder(
     kind: type[Result],
     command: Sequence[str],
-    table: type[Asked],
-    given: Mapping[str, Any],
-    execute: Callable[[Asked, Call, Callable[[str], None]], Any],
+    table: type[Table],
+    arguments: Mapping[str, Any],
+    execute: Callable[[Table, Call, Callable[[str], None]], Any],
 ) -> Result:
     """Run a command with the options of ``table``; return its folder.
 
     Without ``output`` the folder is a temporary one, or that of the run it resumes. Raises the run's errors.
     """
-    output = given.get("output") or given.get("resume")
+    output = arguments.get("output") or arguments.get("resume")
     scratch = "" if output else tempfile.mkdtemp(prefix="fanin-")
     output = output or os.path.join(scratch, "run")
-    said: list[str] = []
+    lines: list[str] = []
     try:
-        options = table.read({**given, "output": output})
-        with one_blas_thread(), missing_named():
-            found = execute(options, Call((*command, *options.words())), said.append)
-        result = kind(Path(output), "\n".join(said))
-        result.result = found
+        options = table.read({**arguments, "output": output})
+        with one_blas_thread(), install_advice():
+            run_result = execute(options, Call((*command, *options.words())), lines.append)
+        result = kind(Path(output), "\n".join(lines))
+        result.result = run_result
     except BaseException:
         if scratch:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -99,7 +99,7 @@ def run_in_folder(
 
 
 @contextlib.contextmanager
-def missing_named() -> Iterator[None]:
+def install_advice() -> Iterator[None]:
     """Raise InputError with the install command if a library is missing."""
     try:
         yield

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fanin.api.folder import Folder, PathLike, missing_named, run_in_folder
-from fanin.api.signature import declared
+from fanin.api.folder import Folder, PathLike, install_advice, run_in_folder
+from fanin.api.signature import with_options
 from fanin.param_server.run.options import BUNDLED, ParamServerOptions
 from fanin.runs.output import PARAM_SERVER_RUN
 
@@ -21,7 +21,7 @@ class ParamServerRun(Folder):
     result: list[Outcome]
 
 
-@declared(ParamServerOptions)
+@with_options(ParamServerOptions)
 def ps_train(data: PathLike = BUNDLED, **options: Any) -> ParamServerRun:
     """Train with a parameter server in FPGAs, asynchronously (RDMA-wild) or in steps (Sync-DSGD).
 
@@ -30,8 +30,8 @@ def ps_train(data: PathLike = BUNDLED, **options: Any) -> ParamServerRun:
 
     Source: RDMA-wild; docs/systems/param-server-training.md.
     """
-    with missing_named():
+    with install_advice():
         from fanin.param_server.run.execute import execute
 
-    given = {"data": data, **options}
-    return run_in_folder(ParamServerRun, ("ps", "train"), ParamServerOptions, given, execute)
+    arguments = {"data": data, **options}
+    return run_in_folder(ParamServerRun, ("ps", "train"), ParamServerOptions, arguments, execute)

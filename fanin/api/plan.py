@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fanin.api.folder import Folder, PathLike, missing_named, run_in_folder
-from fanin.api.signature import declared
+from fanin.api.folder import Folder, PathLike, install_advice, run_in_folder
+from fanin.api.signature import with_options
 from fanin.cnn.plan.options import PlanOptions, factors
 from fanin.runs.output import PLAN, SWEEP
 
@@ -47,7 +47,7 @@ class Sweep(Folder):
         return list(self.values["plans"])
 
 
-@declared(PlanOptions, required=("model", "cluster"), apart=("check",))
+@with_options(PlanOptions, required=("model", "cluster"), excluded=("check",))
 def plan(model: PathLike, cluster: PathLike, **options: Any) -> Planned | Sweep:
     """Place a CNN's layers on a cluster's devices for the highest training throughput; a sweep for ``devices``.
 
@@ -56,9 +56,9 @@ def plan(model: PathLike, cluster: PathLike, **options: Any) -> Planned | Sweep:
 
     Source: NADA, section IV; docs/systems/planner.md.
     """
-    with missing_named():
+    with install_advice():
         from fanin.cnn.plan.execute import execute
 
-    several = options.get("devices") is not None or len(factors(str(options.get("mp") or "1"))) > 1
-    kind: type[Planned | Sweep] = Sweep if several else Planned
+    is_sweep = options.get("devices") is not None or len(factors(str(options.get("mp") or "1"))) > 1
+    kind: type[Planned | Sweep] = Sweep if is_sweep else Planned
     return run_in_folder(kind, ("plan",), PlanOptions, {"model": model, "cluster": cluster, **options}, execute)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fanin.api.folder import Folder, PathLike, missing_named, run_in_folder
-from fanin.api.signature import declared
+from fanin.api.folder import Folder, PathLike, install_advice, run_in_folder
+from fanin.api.signature import with_options
 from fanin.ring.run.options import RingOptions
 from fanin.runs.output import RING_RUN
 
@@ -20,7 +20,7 @@ class RingRun(Folder):
     result: Result | None = None  #: epochs, last weights, times of each host, counters of each node
 
 
-@declared(RingOptions)
+@with_options(RingOptions)
 def ring_train(data: PathLike | None = None, **options: Any) -> RingRun:
     """Train a network on nodes whose NICs add gradients (AI Smart NIC), or with INCEPTIONN's hosts and NICs.
 
@@ -29,7 +29,7 @@ def ring_train(data: PathLike | None = None, **options: Any) -> RingRun:
 
     Source: AI Smart NIC; INCEPTIONN; docs/systems/ring-training.md.
     """
-    with missing_named():
+    with install_advice():
         from fanin.ring.run.execute import execute
 
     return run_in_folder(RingRun, ("ring", "train"), RingOptions, {"data": data, **options}, execute)

@@ -12,7 +12,7 @@ from fanin.runs.output import table
 _FRAME = "width: 100%; height: 640px; border: 1px solid #8884; border-radius: 6px"
 
 
-class Shown(ABC):
+class DisplayedResult(ABC):
     """A result with a one-line title, and facts about it."""
 
     @property

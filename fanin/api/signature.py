@@ -8,49 +8,49 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fanin.runs.option import Option, Options, Place, options_of
+from fanin.runs.option import FileUse, Option, Options, options_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def declared(
-    table: type[Options], *, required: Sequence[str] = (), apart: Sequence[str] = ()
+def with_options(
+    table: type[Options], *, required: Sequence[str] = (), excluded: Sequence[str] = ()
 ) -> Callable[[Function], Function]:
     """Give a function the signature of a table, and a list of its arguments in the docstring.
 
     - ``required``: options that are required in Python, but not on the command line.
-    - ``apart``: options that the function does not have.
+    - ``excluded``: options that the function does not have.
     """
-    options = [each for each in options_of(table) if each.name not in apart]
+    options = [option for option in options_of(table) if option.name not in excluded]
 
-    def signed(function: Function) -> Function:
+    def decorate(function: Function) -> Function:
         parameters = [_parameter(each, required=each.name in required) for each in options]
-        plain = inspect.signature(function)
-        function.__signature__ = plain.replace(parameters=parameters)  # type: ignore[attr-defined]
+        signature = inspect.signature(function)
+        function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         function.__doc__ = f"{inspect.getdoc(function)}\n\n{_arguments_text(options)}\n"
         return function
 
-    return signed
+    return decorate
 
 
 def _parameter(option: Option, *, required: bool) -> inspect.Parameter:
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD if option.positional else inspect.Parameter.KEYWORD_ONLY
-    if option.place is Place.OUTPUT:  # default: a temporary folder
+    if option.file_use is FileUse.OUTPUT:  # default: a temporary folder
         return inspect.Parameter(option.name, kind, default=None, annotation="PathLike | None")
-    needed = required or option.required
-    default = inspect.Parameter.empty if needed else option.default
-    return inspect.Parameter(option.name, kind, default=default, annotation=_annotation(option, needed))
+    is_required = required or option.required
+    default = inspect.Parameter.empty if is_required else option.default
+    return inspect.Parameter(option.name, kind, default=default, annotation=_annotation(option, is_required))
 
 
-def _annotation(option: Option, needed: bool) -> str:
+def _annotation(option: Option, is_required: bool) -> str:
     """Return the type of an option's argument for a stub."""
-    if option.several:
+    if option.repeatable:
         name = "Repeatable"
-    elif option.kind is Path or option.place is Place.INPUT:
+    elif option.kind is Path or option.file_use is FileUse.INPUT:
         name = "PathLike"
     else:
         name = "str" if issubclass(option.kind, StrEnum) else option.kind.__name__
-    return f"{name} | None" if option.default is None and not needed else name
+    return f"{name} | None" if option.default is None and not is_required else name
 
 
 def _arguments_text(options: Sequence[Option]) -> str:
@@ -63,7 +63,7 @@ def _arguments_text(options: Sequence[Option]) -> str:
 
 
 def stub(function: Callable[..., Any]) -> str:
-    """Return the stub text of a function that is :func:`declared`."""
+    """Return the stub text of a function that is decorated by :func:`with_options`."""
     signature = inspect.signature(function)
     lines = [f"def {function.__name__}("]
     for parameter in signature.parameters.values():

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from fanin.api.folder import Folder, PathLike, missing_named, run_in_folder
-from fanin.api.signature import declared
+from fanin.api.folder import Folder, PathLike, install_advice, run_in_folder
+from fanin.api.signature import with_options
 from fanin.glm.golden.model import GlmModel
 from fanin.glm.run.options import GlmOptions
 from fanin.runs.output import MODEL_FILE, RUN_FILE, class_folders
@@ -22,7 +22,7 @@ class TrainRun(Folder):
     mark = RUN_FILE
     result: TrainResult | ClassesResult | None = None  #: epochs, model, times and counters of each worker
     #: For a class: the whole training. The reference keeps its folder, perhaps a temporary one, alive.
-    _whole: TrainRun | None = None
+    _parent: TrainRun | None = None
 
     @property
     def bit_exact(self) -> bool:
@@ -32,12 +32,12 @@ class TrainRun(Folder):
     @property
     def classes(self) -> list[TrainRun]:
         """Trainings of each class against the rest, in order of classes; empty for two classes."""
-        parts = class_folders(self.folder)
-        found = [TrainRun(part, f"class {part.name} against the rest") for part in parts]
-        results = getattr(self.result, "results", [None] * len(found))
-        for each, result in zip(found, results, strict=True):
-            each._whole, each.result = self, result
-        return found
+        folders = class_folders(self.folder)
+        runs = [TrainRun(part, f"class {part.name} against the rest") for part in folders]
+        results = getattr(self.result, "results", [None] * len(runs))
+        for run, result in zip(runs, results, strict=True):
+            run._parent, run.result = self, result
+        return runs
 
     @property
     def losses(self) -> list[float]:
@@ -67,7 +67,7 @@ class TrainRun(Folder):
         return GlmModel.load(self.folder / MODEL_FILE)
 
 
-@declared(GlmOptions)
+@with_options(GlmOptions)
 def train(data: PathLike | None = None, **options: Any) -> TrainRun:
     """Train on the emitted Verilog of several nodes, simulated or boards, through the emitted switch program.
 
@@ -76,7 +76,7 @@ def train(data: PathLike | None = None, **options: Any) -> TrainRun:
 
     Source: P4SGD; docs/systems/glm.md.
     """
-    with missing_named():
+    with install_advice():
         from fanin.glm.run.execute import execute
 
     return run_in_folder(TrainRun, ("train",), GlmOptions, {"data": data, **options}, execute)

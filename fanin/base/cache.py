@@ -35,12 +35,13 @@ KINDS = {
     MODELS: "what simulators have of components that are Verilated apart",
     RUNTIME: "Verilator's own library and its header, compiled",
 }
-PATIENCE = 900.0  #: s; a process that has waited this long for another process's entry makes its own
+#: Maximum wait for an entry that another process makes; then the waiting process makes its own.
+LOCK_TIMEOUT_SECONDS = 900.0
 _VARIABLE = "FANIN_CACHE"
-_FOLDER = 0o755  # largest mode in the cache: all may read it, as an administrator's cache for all users
-_LOCK, _MAKING = ".lock", "making-"  # suffix and prefix of names that are no entries
-_POLL = 0.05  # seconds
-_noted: ContextVar[dict[str, str] | None] = ContextVar("emissions", default=None)
+_FOLDER_MODE = 0o755  # largest mode in the cache: all may read it, as an administrator's cache for all users
+_LOCK_SUFFIX, _UNFINISHED = ".lock", "making-"  # suffix and prefix of names that are no entries
+_POLL_SECONDS = 0.05
+_emissions: ContextVar[dict[str, str] | None] = ContextVar("emissions", default=None)
 
 
 def cache_directory() -> Path:
@@ -48,77 +49,77 @@ def cache_directory() -> Path:
 
     Raises InputError for a folder that others may write, because fanin runs programs from it.
     """
-    if own := os.environ.get(_VARIABLE):
-        place = Path(own).absolute()  # builds and simulators run in other folders
+    if configured := os.environ.get(_VARIABLE):
+        folder = Path(configured).absolute()  # builds and simulators run in other folders
     else:
-        place = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "fanin"
-    for part in (place, *(place / kind for kind in KINDS)):
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "fanin"
+    for path in (folder, *(folder / kind for kind in KINDS)):
         with contextlib.suppress(OSError):  # an absent folder is created with its first entry
-            _check_own(part, part.stat())
-    return place
+            _check_own(path, path.stat())
+    return folder
 
 
-def _check_own(place: Path, found: os.stat_result) -> None:
+def _check_own(path: Path, status: os.stat_result) -> None:
     """Raise InputError for a folder or file of another user, or one that others may write.
 
     A group counts as private if it has the user's number and no other member, as on Debian. With an access
     control list, the group's bits are the maximum that any entry of the list allows.
     """
-    shared = found.st_gid != found.st_uid or _has_members(found) or _has_entries(place)
-    writable = found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and shared)
-    if found.st_uid not in (os.geteuid(), 0):
-        raise InputError(f"{place}: belongs to another user, whose programs would run; set {_VARIABLE}")
+    shared = status.st_gid != status.st_uid or _has_members(status) or _has_entries(path)
+    writable = status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and shared)
+    if status.st_uid not in (os.geteuid(), 0):
+        raise InputError(f"{path}: belongs to another user, whose programs would run; set {_VARIABLE}")
     if writable:
-        raise InputError(f"{place}: other users may write there, and fanin would run their programs; delete it")
+        raise InputError(f"{path}: other users may write there, and fanin would run their programs; delete it")
 
 
 def make_folder(folder: Path) -> None:
     """Create a folder of the cache, and those around it, which only this user may write."""
-    for part in reversed((folder, *folder.parents)):
-        if not part.exists():
-            part.mkdir(_FOLDER, exist_ok=True)
+    for path in reversed((folder, *folder.parents)):
+        if not path.exists():
+            path.mkdir(_FOLDER_MODE, exist_ok=True)
 
 
-def seal(place: Path) -> None:
+def seal(entry: Path) -> None:
     """Let nobody else write a new entry, whatever the umask was when its parts were made."""
-    for path in (place, *place.rglob("*")):
+    for path in (entry, *entry.rglob("*")):
         if not path.is_symlink():
-            path.chmod(stat.S_IMODE(path.stat().st_mode) & _FOLDER)
+            path.chmod(stat.S_IMODE(path.stat().st_mode) & _FOLDER_MODE)
 
 
-def is_own(place: Path) -> bool:
+def is_own(entry: Path) -> bool:
     """Return whether an entry exists and nobody else owns or may write any part of it."""
     try:
-        for path in (place, *place.rglob("*")):
+        for path in (entry, *entry.rglob("*")):
             with contextlib.suppress(FileNotFoundError):  # an unfinished part of another process
-                found = path.lstat()
-                if not stat.S_ISLNK(found.st_mode):
-                    _check_own(path, found)
+                status = path.lstat()
+                if not stat.S_ISLNK(status.st_mode):
+                    _check_own(path, status)
     except InputError:
         return False
-    return place.exists()
+    return entry.exists()
 
 
-def drop_foreign(place: Path) -> None:
+def delete_foreign(entry: Path) -> None:
     """Delete an entry that others may write; the caller holds its lock. Raises InputError if that fails."""
-    if place.exists() and not is_own(place):
-        shutil.rmtree(place, ignore_errors=True)
-        if place.exists():
-            raise InputError(f"{place}: is open to programs of other users; delete it")
+    if entry.exists() and not is_own(entry):
+        shutil.rmtree(entry, ignore_errors=True)
+        if entry.exists():
+            raise InputError(f"{entry}: is open to programs of other users; delete it")
 
 
-def _has_members(found: os.stat_result) -> bool:
+def _has_members(status: os.stat_result) -> bool:
     """Whether a folder's group has members other than the folder's user."""
     try:
-        return bool({*grp.getgrgid(found.st_gid).gr_mem} - {pwd.getpwuid(found.st_uid).pw_name})
+        return bool({*grp.getgrgid(status.st_gid).gr_mem} - {pwd.getpwuid(status.st_uid).pw_name})
     except KeyError:  # user or group without a name
         return False
 
 
-def _has_entries(place: Path) -> bool:
+def _has_entries(path: Path) -> bool:
     """Whether a folder has an access control list, or the system fails to say so."""
     try:
-        os.getxattr(place, "system.posix_acl_access")
+        os.getxattr(path, "system.posix_acl_access")
     except OSError as error:
         return error.errno not in (errno.ENODATA, errno.ENOTSUP)
     return True
@@ -141,27 +142,27 @@ def fresh_cache(enabled: bool = True) -> Iterator[None]:
     if not enabled:
         yield
         return
-    before = os.environ.get(_VARIABLE)
+    previous = os.environ.get(_VARIABLE)
     with tempfile.TemporaryDirectory(prefix="fanin-cache-") as folder:
         os.environ[_VARIABLE] = folder
         try:
             yield
         finally:
             os.environ.pop(_VARIABLE)
-            if before is not None:
-                os.environ[_VARIABLE] = before
+            if previous is not None:
+                os.environ[_VARIABLE] = previous
 
 
 @contextlib.contextmanager
-def sole_maker(place: Path, waits: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold the lock of the entry ``place``; other processes wait for it for at most ``PATIENCE`` s.
+def entry_lock(entry: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Hold the lock of an entry; other processes wait for it for at most ``LOCK_TIMEOUT_SECONDS``.
 
     The caller must check inside the context whether the entry exists by now. On file systems without locks, no
     process waits.
 
-    - ``waits``: called once if another process holds the lock.
+    - ``on_wait``: called once if another process holds the lock.
     """
-    lock = _locked(place.with_name(place.name + _LOCK), waits)
+    lock = _open_locked(entry.with_name(entry.name + _LOCK_SUFFIX), on_wait)
     try:
         yield
     finally:
@@ -171,90 +172,94 @@ def sole_maker(place: Path, waits: Callable[[], None] = lambda: None) -> Iterato
             lock.close()  # unlocks, as does the end of the process
 
 
-def _locked(path: Path, waits: Callable[[], None]) -> IO[str] | None:
-    """Return a file that is locked until it is closed; None if locking fails or exceeds ``PATIENCE``."""
+def _open_locked(path: Path, on_wait: Callable[[], None]) -> IO[str] | None:
+    """Return a file that is locked until it is closed; None if locking fails or times out."""
     try:
         file = path.open("w")
     except OSError:
         return None
-    deadline, told = time.monotonic() + PATIENCE, False
+    deadline, has_reported = time.monotonic() + LOCK_TIMEOUT_SECONDS, False
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return file
         except BlockingIOError:
-            if not told:
-                waits()
-                told = True
+            if not has_reported:
+                on_wait()
+                has_reported = True
         except OSError:  # a file system without locks
             break
         if time.monotonic() >= deadline:
             break
-        time.sleep(_POLL)
+        time.sleep(_POLL_SECONDS)
     file.close()
     return None
 
 
 @contextlib.contextmanager
-def making(folder: Path) -> Iterator[Path]:
+def unfinished_entry(folder: Path) -> Iterator[Path]:
     """Yield a temporary directory in ``folder`` for an unfinished entry; delete it at the end."""
-    with tempfile.TemporaryDirectory(dir=folder, prefix=_MAKING) as work:
-        yield Path(work)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=_UNFINISHED) as scratch:
+        yield Path(scratch)
 
 
-def kept_text(place: Path, make: Callable[[], str]) -> str:
-    """Return the text in the cache at ``place``; make and store it if the entry is absent or damaged.
+def cached_text(entry: Path, make: Callable[[], str]) -> str:
+    """Return the text of an entry; make and store it if the entry is absent or damaged.
 
     If the folder cannot be written, the text is made and not stored.
     """
-    if (text := _intact(place)) is not None:
+    if (text := _intact(entry)) is not None:
         return text
     with contextlib.suppress(OSError):
-        make_folder(place.parent)
-    with sole_maker(place):
-        if (text := _intact(place)) is None:
+        make_folder(entry.parent)
+    with entry_lock(entry):
+        if (text := _intact(entry)) is None:
             text = make()
             with contextlib.suppress(OSError):
-                _write(place, text)
+                _write(entry, text)
     return text
 
 
-def _sum(content: bytes) -> bytes:
+def _content_digest(content: bytes) -> bytes:
     return hashlib.sha256(content).hexdigest().encode()
 
 
-def _intact(place: Path) -> str | None:
+def _intact(entry: Path) -> str | None:
     """Return an entry's text; None if others may write it, or if it differs from the SHA-256 in line 1."""
     try:
-        if not is_own(place):
+        if not is_own(entry):
             return None
-        expected, _, content = place.read_bytes().partition(b"\n")
+        expected, _, content = entry.read_bytes().partition(b"\n")
     except OSError:
         return None
-    return content.decode() if expected == _sum(content) else None
+    return content.decode() if expected == _content_digest(content) else None
 
 
-def _write(place: Path, text: str) -> None:
+def _write(entry: Path, text: str) -> None:
     content = text.encode()
-    with making(place.parent) as work:
-        (work / "entry").write_bytes(_sum(content) + b"\n" + content)
-        seal(work / "entry")
-        (work / "entry").replace(place)
+    with unfinished_entry(entry.parent) as scratch:
+        (scratch / "entry").write_bytes(_content_digest(content) + b"\n" + content)
+        seal(scratch / "entry")
+        (scratch / "entry").replace(entry)
 
 
 @dataclass(frozen=True)
-class Kept:
+class CacheUsage:
     """Size of the cache's content of one kind: number of entries, and bytes of all files."""
 
     entries: int
     bytes: int
 
 
-def kept(kind: str) -> Kept:
+def usage_of(kind: str) -> CacheUsage:
     """Count the entries of a kind, and the bytes of all files, unfinished entries included."""
     folder = cache_directory() / kind
-    entries = [path for path in folder.glob("*") if path.suffix != _LOCK and not path.name.startswith(_MAKING)]
-    return Kept(len(entries), sum(_size(path) for path in folder.rglob("*")))
+    entries = [
+        path
+        for path in folder.glob("*")
+        if path.suffix != _LOCK_SUFFIX and not path.name.startswith(_UNFINISHED)
+    ]
+    return CacheUsage(len(entries), sum(_size(path) for path in folder.rglob("*")))
 
 
 def _size(path: Path) -> int:
@@ -265,18 +270,18 @@ def _size(path: Path) -> int:
 
 
 @contextlib.contextmanager
-def emissions_noted() -> Iterator[dict[str, str]]:
+def recorded_emissions() -> Iterator[dict[str, str]]:
     """Collect the SHA-256s of Verilog that is emitted or read from the cache in the context, by module."""
-    found: dict[str, str] = {}
-    token = _noted.set(found)
+    digests: dict[str, str] = {}
+    token = _emissions.set(digests)
     try:
-        yield found
+        yield digests
     finally:
-        _noted.reset(token)
+        _emissions.reset(token)
 
 
-def note_emission(module: str, text: str) -> None:
-    """Record the SHA-256 of a module's Verilog in the active :func:`emissions_noted`, if any."""
-    noted = _noted.get()
-    if noted is not None:
-        noted[module] = hashlib.sha256(text.encode()).hexdigest()
+def record_emission(module: str, text: str) -> None:
+    """Record the SHA-256 of a module's Verilog in the active :func:`recorded_emissions`, if any."""
+    digests = _emissions.get()
+    if digests is not None:
+        digests[module] = hashlib.sha256(text.encode()).hexdigest()

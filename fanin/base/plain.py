@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
-MOST = 64 << 20  #: default maximum size of a file, in bytes
+MAX_FILE_BYTES = 64 << 20  #: default maximum size of a file, in bytes
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -20,7 +20,7 @@ def open_regular(path: Path | str, flags: int = 0, folder: int | None = None) ->
     - ``flags``: additional flags of ``os.open``.
     - ``folder``: descriptor of the folder to which ``path`` is relative; None: the working directory.
     """
-    return _opened(path, os.O_RDONLY | flags, folder, "rb")
+    return _open_checked(path, os.O_RDONLY | flags, folder, "rb")
 
 
 def open_below(folder: Path, *names: str) -> BinaryIO:
@@ -28,14 +28,14 @@ def open_below(folder: Path, *names: str) -> BinaryIO:
 
     Raises OSError for a link below ``folder``, also for one that has just replaced a folder.
     """
-    *parts, last = names
-    with folder_below(folder, *parts) as place:
-        return open_regular(last, os.O_NOFOLLOW, place)
+    *folders, last = names
+    with folder_below(folder, *folders) as parent:
+        return open_regular(last, os.O_NOFOLLOW, parent)
 
 
 def append_plain(path: Path) -> BinaryIO:
     """Open a regular file to append to it. Never waits. Raises OSError for a link, a FIFO and a device."""
-    return _opened(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW, None, "ab")
+    return _open_checked(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW, None, "ab")
 
 
 def new_file(path: Path | str, folder: int | None = None) -> BinaryIO:
@@ -50,25 +50,25 @@ def new_file(path: Path | str, folder: int | None = None) -> BinaryIO:
 
 
 @contextlib.contextmanager
-def folder_below(folder: Path | int, *names: str, make: bool = False) -> Iterator[int]:
+def folder_below(folder: Path | int, *names: str, create: bool = False) -> Iterator[int]:
     """Yield a descriptor of the folder ``names`` below ``folder``. Paths relative to it stay in this folder.
 
     Raises OSError for a link below ``folder``, also for one that has just replaced a folder.
 
     - ``folder``: path, whose links are followed, or descriptor.
-    - ``make``: True creates absent folders, and replaces links by folders.
+    - ``create``: True creates absent folders, and replaces links by folders.
     """
-    place = os.dup(folder) if isinstance(folder, int) else os.open(folder, _FOLDER)
+    descriptor = os.dup(folder) if isinstance(folder, int) else os.open(folder, _FOLDER)
     try:
         for name in names:
-            if make:
-                _make_folder(place, name)
-            inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=place)
-            os.close(place)
-            place = inner
-        yield place
+            if create:
+                _make_folder(descriptor, name)
+            inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = inner
+        yield descriptor
     finally:
-        os.close(place)
+        os.close(descriptor)
 
 
 def mode_of(path: Path | str, folder: int | None = None) -> int:
@@ -82,8 +82,8 @@ def mode_of(path: Path | str, folder: int | None = None) -> int:
         return 0
 
 
-def read_plain(path: Path | str, most: int = MOST, folder: int | None = None) -> bytes:
-    """Return the content of a regular file of at most ``most`` bytes. Never waits.
+def read_plain(path: Path | str, max_bytes: int = MAX_FILE_BYTES, folder: int | None = None) -> bytes:
+    """Return the content of a regular file of at most ``max_bytes`` bytes. Never waits.
 
     Raises OSError for a link, a FIFO, a device and a larger file. A link may lead to a file that only the
     caller can read.
@@ -91,49 +91,49 @@ def read_plain(path: Path | str, most: int = MOST, folder: int | None = None) ->
     - ``folder``: descriptor of the folder to which ``path`` is relative; None: the working directory.
     """
     with open_regular(path, os.O_NOFOLLOW, folder) as file:
-        return _content(file, path, most)
+        return _read_all(file, path, max_bytes)
 
 
 def read_regular(path: Path) -> bytes:
-    """Return the content of a regular file of at most ``MOST`` bytes; follow links. Never waits.
+    """Return the content of a regular file of at most ``MAX_FILE_BYTES`` bytes; follow links. Never waits.
 
     Raises OSError for a FIFO, a device and a larger file.
     """
     with open_regular(path) as file:
-        return _content(file, path, MOST)
+        return _read_all(file, path, MAX_FILE_BYTES)
 
 
-def read_named(path: Path, most: int = MOST) -> bytes:
-    """Return the content of a file, link or pipe that the user has named, of at most ``most`` bytes.
+def read_named(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+    """Return the content of a file, link or pipe that the user has named, of at most ``max_bytes`` bytes.
 
     Raises OSError for a larger file.
     """
     with path.open("rb") as file:
-        return _content(file, path, most)
+        return _read_all(file, path, max_bytes)
 
 
-def _make_folder(place: int, name: str) -> None:
+def _make_folder(folder: int, name: str) -> None:
     """Create a folder in an open folder if it is absent; replace a link by it."""
-    if stat.S_ISLNK(mode_of(name, place)):
-        os.unlink(name, dir_fd=place)
+    if stat.S_ISLNK(mode_of(name, folder)):
+        os.unlink(name, dir_fd=folder)
     with contextlib.suppress(FileExistsError):
-        os.mkdir(name, dir_fd=place)
+        os.mkdir(name, dir_fd=folder)
 
 
-def _opened(path: Path | str, flags: int, folder: int | None, mode: str) -> BinaryIO:
-    handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-    kind = os.fstat(handle).st_mode
-    if not stat.S_ISREG(kind):
-        os.close(handle)
-        if stat.S_ISDIR(kind):
+def _open_checked(path: Path | str, flags: int, folder: int | None, mode: str) -> BinaryIO:
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    file_mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(file_mode):
+        os.close(descriptor)
+        if stat.S_ISDIR(file_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         raise OSError(errno.EINVAL, "is no regular file", str(path))
-    return cast(BinaryIO, os.fdopen(handle, mode))
+    return cast(BinaryIO, os.fdopen(descriptor, mode))
 
 
-def _content(file: BinaryIO, path: Path | str, most: int) -> bytes:
-    if os.fstat(file.fileno()).st_size <= most:
-        content = file.read(most + 1)
-        if len(content) <= most:
+def _read_all(file: BinaryIO, path: Path | str, max_bytes: int) -> bytes:
+    if os.fstat(file.fileno()).st_size <= max_bytes:
+        content = file.read(max_bytes + 1)
+        if len(content) <= max_bytes:
             return content
-    raise OSError(errno.EFBIG, f"has more than {most:,} bytes", str(path))
+    raise OSError(errno.EFBIG, f"has more than {max_bytes:,} bytes", str(path))

@@ -23,7 +23,7 @@ _FORMULA = re.compile(r"""(?:^|(?<=[;,|\t\r\n]))(?=[\s"']*[=+\-@＝＋－＠])|^
 
 def printable(text: str) -> str:
     r"""Return the text with an escape such as ``\x1b`` for each control character of a terminal."""
-    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def cell(text: str) -> str:
@@ -54,11 +54,11 @@ def terminal() -> TextIO:
 @contextlib.contextmanager
 def printable_streams() -> Iterator[None]:
     """Replace stdout and stderr by printable streams inside the context."""
-    before = sys.stdout, sys.stderr
+    streams = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (
-        cast("TextIO", stream if isinstance(stream, Printable) else Printable(stream)) for stream in before
+        cast("TextIO", stream if isinstance(stream, Printable) else Printable(stream)) for stream in streams
     )
     try:
         yield
     finally:
-        sys.stdout, sys.stderr = before
+        sys.stdout, sys.stderr = streams

@@ -43,24 +43,24 @@ def one_blas_thread() -> Iterator[None]:
 @contextlib.contextmanager
 def _environment(values: dict[str, str]) -> Iterator[None]:
     """Set environment variables inside the context."""
-    before = {name: os.environ.get(name) for name in values}
+    previous = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in previous.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
 
 
-def end_with(parent: int, how: signal.Signals = signal.SIGTERM) -> None:
-    """Make the system send signal ``how`` to this process when its ``parent`` process dies. Linux only.
+def die_with_parent(parent: int, signal_number: signal.Signals = signal.SIGTERM) -> None:
+    """Make the system send a signal to this process when its ``parent`` process dies. Linux only.
 
     The new process calls the function. The system regards the thread that started the process as its parent.
     """
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_SET_PDEATHSIG, how)
+        ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal_number)
     if os.getppid() != parent:  # the parent has died before
         os._exit(1)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fanin.base.errors import InputError
-from fanin.base.plain import MOST, read_named, read_plain, read_regular
+from fanin.base.plain import MAX_FILE_BYTES, read_named, read_plain, read_regular
 
 MAX_SIZE = 1 << 31  # maximum dimension; far above any device, and products fit a float
 MAX_NUMBER = 1 << 63
@@ -35,7 +35,7 @@ def parse_json(text: str | bytes) -> Any:
     Raises ValueError for text that is no JSON, and for values nested deeper than ``MAX_DEPTH``. Python reads
     almost a thousand levels, but may fail to write them again.
     """
-    return _parsed(json.loads, text)
+    return _parse_limited(json.loads, text)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -48,12 +48,12 @@ def read_toml(path: Path) -> dict[str, Any]:
         text = read_named(path, MAX_TOML).decode("utf-8")
         if _DEEP_KEY.search(text):
             raise ValueError(_TOO_DEEP)
-        return _parsed(tomllib.loads, text)
+        return _parse_limited(tomllib.loads, text)
     except ValueError as error:  # no TOML, no UTF-8, numbers without end
         raise InputError(f"{path}: {error}") from None
 
 
-def _parsed(parse: Callable[[T], Any], text: T) -> Any:
+def _parse_limited(parse: Callable[[T], Any], text: T) -> Any:
     try:
         value = parse(text)
     except RecursionError as error:
@@ -61,10 +61,10 @@ def _parsed(parse: Callable[[T], Any], text: T) -> Any:
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         level = [
-            inner
-            for outer in level
-            if isinstance(outer, (dict, list))
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            member
+            for container in level
+            if isinstance(container, (dict, list))
+            for member in (container.values() if isinstance(container, dict) else container)
         ]
         if not level:
             return value
@@ -72,7 +72,7 @@ def _parsed(parse: Callable[[T], Any], text: T) -> Any:
 
 
 def open_record(path: Path) -> Record:
-    """Return the JSON object in a regular file of at most ``plain.MOST`` bytes. Raises InputError."""
+    """Return the JSON object in a regular file of at most ``plain.MAX_FILE_BYTES`` bytes. Raises InputError."""
     try:
         document = parse_json(read_regular(path).decode())
     except OSError as error:
@@ -84,10 +84,12 @@ def open_record(path: Path) -> Record:
     return Record(str(path), "", document)
 
 
-def read_object(path: Path | str, most: int = MOST, folder: int | None = None) -> dict[str, Any] | None:
+def read_object(
+    path: Path | str, max_bytes: int = MAX_FILE_BYTES, folder: int | None = None
+) -> dict[str, Any] | None:
     """Return the JSON object in a file that ``read_plain`` reads; None for any other file."""
     try:
-        value = parse_json(read_plain(path, most, folder))
+        value = parse_json(read_plain(path, max_bytes, folder))
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None
@@ -104,66 +106,66 @@ class Record:
     def __init__(self, file: str, place: str, value: object):
         self._file, self._place = file, place
         if not isinstance(value, dict):
-            raise self.wrong(f"must be an object, not {_shown(value)}")
+            raise self.error(f"must be an object, not {_json_text(value)}")
         self.value: dict[str, Any] = value
-        self._asked: set[str] = set()
+        self._fields_read: set[str] = set()
         self._inner: list[Record] = []
 
-    def wrong(self, cause: str) -> InputError:
+    def error(self, cause: str) -> InputError:
         """Return an error about this object, for the caller to raise."""
         return InputError(f"{self._file}: {self._place + ': ' if self._place else ''}{cause}")
 
-    def built(self, build: Callable[[], T]) -> T:
-        """Return the result of ``build``. A ValueError in it becomes an InputError about this object."""
+    def build(self, make: Callable[[], T]) -> T:
+        """Return the result of ``make``. A ValueError in it becomes an InputError about this object."""
         try:
-            return build()
+            return make()
         except ValueError as error:
-            raise self.wrong(str(error)) from error
+            raise self.error(str(error)) from error
 
     def finish(self) -> None:
         """Raise InputError for fields that were never read, here and in inner records: misspelt names."""
-        for inner in self._inner:
-            inner.finish()
-        if strange := [field for field in self.value if field not in self._asked]:
-            raise self.wrong(f"{', '.join(map(_shown, strange))} is not known here")
+        for child in self._inner:
+            child.finish()
+        if unread := [field for field in self.value if field not in self._fields_read]:
+            raise self.error(f"{', '.join(map(_json_text, unread))} is not known here")
 
     def _take(self, field: str, default: Any = None) -> Any:
-        self._asked.add(field)
+        self._fields_read.add(field)
         if field in self.value:
             return self.value[field]
         if default is None:
-            raise self.wrong(f"{_shown(field)} is missing")
+            raise self.error(f"{_json_text(field)} is missing")
         return default
 
-    def _must(self, field: str, what: str) -> InputError:
-        return self.wrong(f"{_shown(field)} must be {what}, not {_shown(self.value[field])}")
+    def _wrong_field(self, field: str, expected: str) -> InputError:
+        return self.error(f"{_json_text(field)} must be {expected}, not {_json_text(self.value[field])}")
 
     def text(self, field: str, choices: Sequence[str] = (), default: str | None = None) -> str:
         """Return a non-empty string of one line, one of ``choices`` if they are given."""
         value = self._take(field, default)
         if not isinstance(value, str) or not value or not value.isprintable():
-            raise self._must(field, "a text of one line")
+            raise self._wrong_field(field, "a text of one line")
         if choices and value not in choices:
-            raise self._must(field, f"one of {', '.join(choices)}")
+            raise self._wrong_field(field, f"one of {', '.join(choices)}")
         return value
 
     def optional_text(self, field: str) -> str | None:
         """Return a string, or None for null."""
-        self._asked.add(field)
+        self._fields_read.add(field)
         return None if self.value.get(field, "") is None else self.text(field)
 
     def flag(self, field: str) -> bool:
         """Return a bool."""
         value = self._take(field)
         if not isinstance(value, bool):
-            raise self._must(field, "true or false")
+            raise self._wrong_field(field, "true or false")
         return value
 
     def integer(self, field: str, low: int = 0, high: int = MAX_NUMBER, default: int | None = None) -> int:
         """Return an integer that is at least ``low`` and less than ``high``."""
         value = self._take(field, default)
         if not _is_integer(value, low, high):
-            raise self._must(field, f"an integer in {low}…{high - 1}")
+            raise self._wrong_field(field, f"an integer in {low}…{high - 1}")
         return value
 
     def optional(self, field: str) -> int | None:
@@ -178,7 +180,7 @@ class Record:
         """Return a number that is at least ``low`` and less than ``MAX_NUMBER``."""
         value = self._take(field)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value < MAX_NUMBER:
-            raise self._must(field, f"a number of at least {low}")
+            raise self._wrong_field(field, f"a number of at least {low}")
         return Fraction(value)
 
     def texts(self, field: str) -> tuple[str, ...]:
@@ -187,21 +189,21 @@ class Record:
         if not isinstance(value, list) or not all(
             isinstance(item, str) and item.isprintable() for item in value
         ):
-            raise self._must(field, "a list of texts of one line")
+            raise self._wrong_field(field, "a list of texts of one line")
         return tuple(value)
 
     def integers(self, field: str, length: int, low: int = 1) -> tuple[int, ...]:
         """Return a list of ``length`` integers in ``low``…``MAX_SIZE``."""
         value = self._take(field)
         if not _is_list(value, length, low):
-            raise self._must(field, f"a list of {length} integers in {low}…{MAX_SIZE}")
+            raise self._wrong_field(field, f"a list of {length} integers in {low}…{MAX_SIZE}")
         return tuple(value)
 
     def lists(self, field: str, length: int) -> tuple[tuple[int, ...], ...]:
         """Return a list of lists of ``length`` integers in 1…``MAX_SIZE``."""
         value = self._take(field)
         if not isinstance(value, list) or not all(_is_list(item, length, 1) for item in value):
-            raise self._must(field, f"a list of lists of {length} integers in 1…{MAX_SIZE}")
+            raise self._wrong_field(field, f"a list of lists of {length} integers in 1…{MAX_SIZE}")
         return tuple(tuple(item) for item in value)
 
     def record(self, field: str) -> Record:
@@ -212,7 +214,7 @@ class Record:
         """Return a list of objects as records."""
         value = self._take(field)
         if not isinstance(value, list):
-            raise self._must(field, "a list")
+            raise self._wrong_field(field, "a list")
         return [self._child(f"{field}[{n}]", item) for n, item in enumerate(value)]
 
     def _child(self, place: str, value: object) -> Record:
@@ -232,5 +234,5 @@ def _is_list(value: object, length: int, low: int) -> bool:
     )
 
 
-def _shown(value: object) -> str:
+def _json_text(value: object) -> str:
     return json.dumps(value)[:40]

@@ -62,10 +62,13 @@ def delete_leftovers(folder: Path | int) -> None:
 
     - ``folder``: path or descriptor.
     """
-    with contextlib.suppress(OSError), folder_below(folder) as place:  # OSError: deleted, or another user's
-        for name in os.listdir(place):
+    with (
+        contextlib.suppress(OSError),
+        folder_below(folder) as descriptor,
+    ):  # OSError: deleted, or another user's
+        for name in os.listdir(descriptor):
             if (owner := _owner(name)) and not is_alive(owner):
-                delete(name, place)
+                delete(name, descriptor)
 
 
 def delete_scratch(folder: Path | int) -> None:
@@ -76,13 +79,16 @@ def delete_scratch(folder: Path | int) -> None:
 
     - ``folder``: path or descriptor.
     """
-    with folder_below(folder) as place:
+    with folder_below(folder) as descriptor:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(LIVE_FILE, dir_fd=place)
-        delete_leftovers(place)
-        for name in os.listdir(place):
-            with contextlib.suppress(OSError), folder_below(place, name) as inner:  # OSError: no folder
-                delete_leftovers(inner)
+            os.unlink(LIVE_FILE, dir_fd=descriptor)
+        delete_leftovers(descriptor)
+        for name in os.listdir(descriptor):
+            with (
+                contextlib.suppress(OSError),
+                folder_below(descriptor, name) as subfolder,
+            ):  # OSError: no folder
+                delete_leftovers(subfolder)
 
 
 def _owner(name: str) -> int | None:
@@ -105,7 +111,7 @@ def delete(path: Path | str, folder: int | None = None) -> None:
 
 
 @contextlib.contextmanager
-def reported(path: Path) -> Iterator[None]:
+def as_input_error(path: Path) -> Iterator[None]:
     """Convert an OSError into an InputError that names ``path``."""
     try:
         yield
@@ -125,12 +131,12 @@ def output_file(path: Path) -> Iterator[BinaryIO]:
 
     Raises InputError for every OSError, also one of the body.
     """
-    with reported(path):
+    with as_input_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         delete_leftovers(path.parent)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=scratch_prefix())
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=scratch_prefix())
         try:
-            with os.fdopen(handle, "wb") as file:
+            with os.fdopen(descriptor, "wb") as file:
                 yield file
             os.chmod(name, 0o666 & ~umask())
             os.replace(name, path)

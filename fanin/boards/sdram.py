@@ -95,9 +95,11 @@ class Sdram:
         Labels take at least an eighth. Each sample memory starts in another bank than the one before, because
         ports are read in step: two ports in one bank would keep closing each other's row.
         """
-        turn = self.banks * self.row_bytes  # bytes of one row of all banks
-        step = max(1, self.banks // ports) * self.row_bytes
-        samples = (self.size - self.size // 8) // ports // turn * turn - turn + step
+        stripe_bytes = self.banks * self.row_bytes  # bytes of one row of all banks
+        stagger_bytes = max(1, self.banks // ports) * self.row_bytes
+        samples = (
+            (self.size - self.size // 8) // ports // stripe_bytes * stripe_bytes - stripe_bytes + stagger_bytes
+        )
         return samples, self.size - samples * ports
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin.base.errors import InputError
+from fanin.cli.parser import actions_of, is_repeatable, parts_of
 
 Options = dict[str, Any]
 #: Commands that end with a result, need no partner, and write only the output of ``-o``.
@@ -44,12 +45,12 @@ class Command:
             raise InputError(f"{file}: command must be one of {', '.join(COMMANDS)}, bench NAME, not {name!r}")
         parser = cli_parser
         for word in self.words:
-            subparsers = next((a for a in parser._actions if isinstance(a, argparse._SubParsersAction)), None)
-            if subparsers is None or word not in subparsers.choices:
+            parts = {part.name: part.parser for part in parts_of(parser)}
+            if word not in parts:
                 raise InputError(f"{file}: command: there is no fanin {self.name}")
-            parser = subparsers.choices[word]
-        self._actions = {name: action for action in parser._actions for name in _names(action)}
-        self.has_output = any("-o" in action.option_strings for action in parser._actions)
+            parser = parts[word]
+        self._actions = {name: action for action in actions_of(parser) for name in _names(action)}
+        self.has_output = any("-o" in action.option_strings for action in actions_of(parser))
 
     def check_names(self, options: Mapping[str, Any], location: str) -> None:
         """Raise InputError for an option that the command does not have, or that a campaign may not set."""
@@ -127,7 +128,7 @@ class Command:
                 yield f"--{key}"
         elif action.nargs == 0:
             raise InputError(f"{self._file}: {location}: is a flag, true or false, not {value!r}")
-        elif isinstance(action, argparse._AppendAction):
+        elif is_repeatable(action):
             for member in _as_list(value):
                 yield f"--{key}={_as_text(member)}"
         elif isinstance(value, list):

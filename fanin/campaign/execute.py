@@ -13,7 +13,7 @@ from distributed import Client, Future, wait
 from distributed.scheduler import KilledWorker
 
 from fanin.base.errors import CheckFailed, InputError, ToolFailed
-from fanin.base.scratch import reported
+from fanin.base.scratch import as_input_error
 from fanin.campaign.cluster import check_cluster, connected_client
 from fanin.campaign.file import Campaign, Run, read_campaign
 from fanin.campaign.folder import Folder
@@ -70,7 +70,7 @@ def _carry_out(args: argparse.Namespace, campaign: Campaign, folder: Folder) -> 
         folder.begin([])
         return
     scratch = folder.path / _DASK_FOLDER
-    with reported(scratch):
+    with as_input_error(scratch):
         make_folder(folder.path, _DASK_FOLDER)
     try:
         with connected_client(args, args.file, campaign.cluster, scratch) as (client, refusals):

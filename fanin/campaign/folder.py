@@ -115,7 +115,7 @@ class Folder:
         User files stay in a run's folder. Raises InputError for a run's folder without a list of fanin's files.
         """
         (self.path / RUNS).mkdir(parents=True, exist_ok=True)
-        Manifest(CAMPAIGN.mark, tuple(sorted({CAMPAIGN.mark, *CAMPAIGN.others}))).write(self.path)
+        Manifest(CAMPAIGN.mark, tuple(sorted({CAMPAIGN.mark, *CAMPAIGN.other_names}))).write(self.path)
         write_file(self.path / CAMPAIGN.mark, json.dumps(self.facts, indent=2) + "\n")
         self.has_begun = True
         for run_folder in map(self.run_folder, reruns):

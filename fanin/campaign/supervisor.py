@@ -24,7 +24,7 @@ from typing import Any
 
 from fanin.base.errors import InputError
 from fanin.base.plain import mode_of
-from fanin.base.processes import end_with
+from fanin.base.processes import die_with_parent
 from fanin.base.scratch import WRITER_FILE, is_scratch, umask, write_file
 from fanin.runs.lock import sole_writer
 from fanin.runs.manifest import Manifest, replace_files
@@ -110,7 +110,7 @@ def _run(task: Task, scratch: Path) -> dict[str, Any] | None:
             stderr=log,
             cwd=task.folder,
             start_new_session=True,
-            preexec_fn=partial(end_with, os.getpid()),  # safe: the process still has a single thread
+            preexec_fn=partial(die_with_parent, os.getpid()),  # safe: the process still has a single thread
         )
     worker_ended = threading.Event()
     threading.Thread(target=_watch_worker, args=(process, worker_ended), daemon=True).start()
@@ -146,7 +146,7 @@ def _publish(scratch: Path, run_folder: Path) -> int:
         scratch.rename(run_folder)
         return 0
     try:
-        with sole_writer(run_folder, linked=False) as folder:
+        with sole_writer(run_folder, follow_link=False) as folder:
             if not mode_of(RUN_FILE, folder):
                 (scratch / WRITER_FILE).unlink(missing_ok=True)
                 replace_files(folder, scratch, RUN_FILE)

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow
 from pyarrow import compute, parquet
 
-from fanin.base.archive import most_unpacked
+from fanin.base.archive import max_unpacked_bytes
 from fanin.base.errors import InputError
 from fanin.base.records import Record, parse_json
 
@@ -45,8 +45,8 @@ def read_table(folder: Path) -> pyarrow.Table:
         _check_chunks(path, metadata)
         texts = [column.name for column in schema if column.type == pyarrow.string()]
         table = parquet.read_table(path, read_dictionary=texts)
-        if _text_bytes(table) > most_unpacked(path):
-            raise ValueError(f"has more than {most_unpacked(path):,} bytes of texts")
+        if _text_bytes(table) > max_unpacked_bytes(path):
+            raise ValueError(f"has more than {max_unpacked_bytes(path):,} bytes of texts")
         roles = parse_json((schema.metadata or {}).get(ROLES, b"{}"))
     except (OSError, ValueError, IndexError, RecursionError, pyarrow.ArrowException) as error:
         raise InputError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
@@ -75,7 +75,7 @@ def _text_bytes(table: pyarrow.Table) -> int:
 
 
 def _check_chunks(path: Path, metadata: parquet.FileMetaData) -> None:
-    """Raise ValueError for a file of more than ``MAX_CELLS`` values or :func:`most_unpacked` bytes of pages."""
+    """Raise ValueError for more than ``MAX_CELLS`` values, or pages of more bytes than :func:`max_unpacked_bytes`."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     chunks = [group.column(index) for group in groups for index in range(group.num_columns)]
     if (cells := sum(chunk.num_values for chunk in chunks)) > MAX_CELLS:
@@ -91,8 +91,8 @@ def _check_chunks(path: Path, metadata: parquet.FileMetaData) -> None:
             ):
                 raise ValueError(f"column {chunk.path_in_schema!r} has an encoding that no campaign writes")
             unpacked += header[_UNPACKED_SIZE]
-    if unpacked > most_unpacked(path):
-        raise ValueError(f"unpacks to more than {most_unpacked(path):,} bytes")
+    if unpacked > max_unpacked_bytes(path):
+        raise ValueError(f"unpacks to more than {max_unpacked_bytes(path):,} bytes")
 
 
 def _page_headers(path: Path, chunk: parquet.ColumnChunkMetaData) -> Iterator[Fields]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fanin.sim.checker.search import Outcome
 
 
-MAX_PROCESSES = 64  # each is connected to each
+MAX_PROCESSES = 64  # every process has a connection to every other one
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -30,86 +30,95 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_options(args: argparse.Namespace) -> None:
-    """Raises InputError when there is no time to search, or no process, or too many."""
+    """Raise InputError for a time that is not positive, or a number of processes out of range."""
     if not args.seconds > 0:
         raise InputError(f"seconds must be positive, not {args.seconds:g}")
     if not 1 <= args.processes <= MAX_PROCESSES:
         raise InputError(f"processes must be in 1…{MAX_PROCESSES}, not {args.processes}")
 
 
-def tell(
-    found: Outcome,
+def report(
+    outcome: Outcome,
     args: argparse.Namespace,
     *,
     name: str,
-    said: dict[str, Any],
+    settings: dict[str, Any],
     draw: Callable[[Sequence[Any]], str],
     event: Callable[[Any], dict[str, Any]],
     lower: str,
 ) -> int:
-    """Print what was found: ``said`` comes first in JSON, ``draw`` makes a chart of events, ``event`` JSON.
+    """Print the outcome of a search; return 0. Raises CheckFailed if an invariant is broken or not proved.
 
-    ``lower``: the options that make a search smaller. Raises CheckFailed, which names what was searched, when
-    an invariant is broken or not proved.
+    - ``name``: name of the searched system, for the error.
+    - ``settings``: first fields of the JSON output.
+    - ``draw``: makes a text chart of a counterexample's events.
+    - ``event``: converts an event to JSON.
+    - ``lower``: names of the options that make a search smaller, for advice.
     """
     from fanin.sim.checker.search import BROKEN, NOT_PROVED
 
-    broken, verdicts = found.counterexamples, {each: found.holds(each) for each in found.invariants}
+    counterexamples, holds_by_invariant = (
+        outcome.counterexamples,
+        {invariant_name: outcome.holds(invariant_name) for invariant_name in outcome.invariants},
+    )
     if args.json:
         print_json(
             {
-                **said,
-                "status": found.status,
-                "states": found.states,
-                "seconds": found.seconds,
+                **settings,
+                "status": outcome.status,
+                "states": outcome.states,
+                "seconds": outcome.seconds,
                 "processes": args.processes,
-                "depth": found.depth,
-                "exhausted": found.exhausted,
-                "invariants": verdicts,
-                "counterexamples": {each: [event(e) for e in c.events] for each, c in broken.items()},
+                "depth": outcome.depth,
+                "exhausted": outcome.exhausted,
+                "invariants": holds_by_invariant,
+                "counterexamples": {
+                    invariant_name: [event(e) for e in c.events]
+                    for invariant_name, c in counterexamples.items()
+                },
             }
         )
     else:
-        for invariant, example in broken.items():
-            way = "the shortest way" if example.shortest else "a way, perhaps not the shortest"
-            print(f"BROKEN: {invariant} ({way})\n\n{draw(example.events)}\n")
+        for invariant, example in counterexamples.items():
+            kind = "the shortest way" if example.shortest else "a way, perhaps not the shortest"
+            print(f"BROKEN: {invariant} ({kind})\n\n{draw(example.events)}\n")
             print(f"     {example.violation}\n")
-        rate = found.states / max(found.seconds, 1e-9)
-        how = "all there are" if found.exhausted else "not all there are"
-        print(f"{found.states:,} states in {found.seconds:.1f} s, {rate:,.0f} a second; {how}")
+        rate = outcome.states / max(outcome.seconds, 1e-9)
+        extent = "all there are" if outcome.exhausted else "not all there are"
+        print(f"{outcome.states:,} states in {outcome.seconds:.1f} s, {rate:,.0f} a second; {extent}")
         states = {True: "holds", False: "BROKEN", None: "unknown"}
-        print(table([[states[holds], each] for each, holds in verdicts.items()]))
-        if None in verdicts.values():
-            print(f"unknown: {_why_unknown(found, first=args.first, lower=lower)}")
-    if found.status == BROKEN:
-        raise CheckFailed(f"{name} breaks {len(broken)} of {len(found.invariants)} invariants")
-    if found.status == NOT_PROVED:
+        print(table([[states[holds], invariant_name] for invariant_name, holds in holds_by_invariant.items()]))
+        if None in holds_by_invariant.values():
+            print(f"unknown: {_why_unknown(outcome, first=args.first, lower=lower)}")
+    if outcome.status == BROKEN:
+        raise CheckFailed(f"{name} breaks {len(counterexamples)} of {len(outcome.invariants)} invariants")
+    if outcome.status == NOT_PROVED:
         raise CheckFailed(f"{name} is not proved: the search was cut, and nothing is broken so far")
     return 0
 
 
 def progress() -> Callable[[int, int], None]:
-    """Return a function that prints the progress of a search which begins now."""
-    began = time.monotonic()
+    """Return a function that shows the progress of a search that starts now, on a terminal."""
+    start = time.monotonic()
 
-    def say(states: int, waiting: int) -> None:
+    def show(states: int, waiting: int) -> None:
         if sys.stderr.isatty():
-            rate = states / max(time.monotonic() - began, 1e-9)
-            told = f"{states:,} states, {rate:,.0f} a second, {waiting:,} to expand"
-            print(f"\r{told} \x1b[K", end="\r", file=terminal(), flush=True)
+            rate = states / max(time.monotonic() - start, 1e-9)
+            text = f"{states:,} states, {rate:,.0f} a second, {waiting:,} to expand"
+            print(f"\r{text} \x1b[K", end="\r", file=terminal(), flush=True)
 
-    return say
+    return show
 
 
-def _why_unknown(found: Outcome, *, first: bool, lower: str) -> str:
+def _why_unknown(outcome: Outcome, *, first: bool, lower: str) -> str:
     """Return why an invariant is neither proved nor broken, with advice."""
-    if found.exhausted and not found.counterexamples:
+    if outcome.exhausted and not outcome.counterexamples:
         return "all states were visited, but time was over before all were asked for their end: raise --seconds"
-    if found.exhausted:
+    if outcome.exhausted:
         return "what breaks another invariant goes no further here, so this one is neither proved nor broken"
-    if found.counterexamples and first:
+    if outcome.counterexamples and first:
         return "the search ended at the first invariant that is broken; without --first it goes on"
     return (
-        f"the search was cut at {found.states:,} states, {found.depth} events from the start: neither proved "
-        f"nor broken; raise --seconds, or take fewer {lower}"
+        f"the search was cut at {outcome.states:,} states, {outcome.depth} events from the start: "
+        f"neither proved nor broken; raise --seconds, or take fewer {lower}"
     )

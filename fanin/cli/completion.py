@@ -12,7 +12,7 @@ DESCRIPTION = (
 )
 
 
-def add_parser(commands: argparse._SubParsersAction[Any], whole: argparse.ArgumentParser) -> None:
+def add_parser(commands: argparse._SubParsersAction[Any], fanin_parser: argparse.ArgumentParser) -> None:
     """Declare the command; ``whole`` parses all commands."""
     completion = commands.add_parser(
         "completion", help="print a completion script for a shell", description=DESCRIPTION
@@ -22,7 +22,7 @@ def add_parser(commands: argparse._SubParsersAction[Any], whole: argparse.Argume
     def run(args: argparse.Namespace) -> int:
         import shtab  # needed here alone
 
-        print(shtab.complete(whole, shell=args.shell))
+        print(shtab.complete(fanin_parser, shell=args.shell))
         return 0
 
     completion.set_defaults(run=run)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fanin.base.cache import KINDS, Kept, cache_directory, kept
+from fanin.base.cache import KINDS, CacheUsage, cache_directory, usage_of
 from fanin.base.errors import CheckFailed, InputError
 from fanin.base.extras import EXTRAS, Extra
 from fanin.base.tools import verilog_yosys
@@ -57,15 +57,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _diagnose_run(args: argparse.Namespace) -> int:
-    from fanin.doctor.folder import diagnose  # needs packages that may be missing
+    from fanin.doctor.folder import print_diagnosis  # needs packages that may be missing
 
-    return diagnose(args.run_dir, as_json=args.json)
+    return print_diagnosis(args.run_dir, as_json=args.json)
 
 
 def _diagnose_tools(args: argparse.Namespace) -> int:
     tools = [probe() for probe in PROBES]
     missing = [tool.name for tool in tools if tool.version is None and not tool.optional]
-    folder, contents = cache_directory(), {kind: kept(kind) for kind in KINDS}
+    folder, contents = cache_directory(), {kind: usage_of(kind) for kind in KINDS}
     if args.json:
         cache = {"folder": str(folder), **{kind: asdict(content) for kind, content in contents.items()}}
         print_json({"tools": [asdict(tool) for tool in tools], "cache": cache, "ok": not missing})
@@ -78,7 +78,7 @@ def _diagnose_tools(args: argparse.Namespace) -> int:
     return 0
 
 
-def _cache_row(kind: str, content: Kept) -> list[str]:
+def _cache_row(kind: str, content: CacheUsage) -> list[str]:
     return [kind, f"{content.entries:,}", f"{content.bytes / 1e6:,.1f} MB", KINDS[kind]]
 
 
@@ -90,11 +90,11 @@ def _row(tool: Tool) -> list[str]:
 def _version(command: list[str]) -> str | None:
     """Return the first version number in a program's output; "present" without one, None if it does not run."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r"\d+\.\d+[.\d]*", done.stdout + done.stderr)
-    return found[0] if found else "present"
+    match = re.search(r"\d+\.\d+[.\d]*", process.stdout + process.stderr)
+    return match[0] if match else "present"
 
 
 def _program(
@@ -144,10 +144,10 @@ def _verilator() -> Tool:
     try:
         from fanin.sim.cosim.build import find_verilator  # needs cocotb, which may be what is missing
 
-        found = find_verilator()
+        verilator = find_verilator()
     except (ImportError, InputError):
         return Tool("verilator", "executes the Verilog", False, None)
-    return Tool("verilator", "executes the Verilog", False, found.version, str(found.program))
+    return Tool("verilator", "executes the Verilog", False, verilator.version, str(verilator.program))
 
 
 def _python_library() -> Tool:

@@ -13,7 +13,6 @@ import threading
 import traceback
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, NoReturn
 
 from fanin import __version__, campaign
 from fanin.base.errors import CheckFailed, InputError, ToolFailed
@@ -38,9 +37,9 @@ from fanin.cli import (
     verilog,
     watch,
 )
-from fanin.cli.options import TableAction
+from fanin.cli.parser import Parser
 from fanin.evaluation import bench, reproduce
-from fanin.runs.ranks import carry_out
+from fanin.runs.ranks import run_on_ranks
 
 EXIT_CHECK_FAILED = 1
 EXIT_BAD_INPUT = 2
@@ -48,43 +47,9 @@ EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 
 
-class _Help(argparse.ArgumentDefaultsHelpFormatter):
-    """Help with defaults, except of options that are off or absent by default."""
-
-    def _get_help_string(self, action: argparse.Action) -> str | None:
-        if action.default is None or isinstance(action.default, bool) or isinstance(action, TableAction):
-            return action.help
-        return super()._get_help_string(action)
-
-
-class _Parser(argparse.ArgumentParser):
-    """Parser whose errors are a single line, without usage text.
-
-    ``default_part``: part of a command line that names none.
-    """
-
-    def __init__(self, *, default_part: str | None = None, **options: Any) -> None:
-        super().__init__(formatter_class=_Help, **options)
-        self._default_part = default_part
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse as argparse does; insert the default part before arguments that name no part."""
-        if self._default_part and args and not self._names_part(args[0]):
-            args = [self._default_part, *args]
-        return super().parse_known_args(args, namespace)
-
-    def _names_part(self, word: str) -> bool:
-        parts = next(each for each in self._actions if isinstance(each, argparse._SubParsersAction))
-        return word in parts.choices or word in self._option_string_actions
-
-    def error(self, message: str) -> NoReturn:
-        """Raise InputError in place of exiting."""
-        raise InputError(f"{message} ({self.prog} --help lists the options)")
-
-
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command."""
-    parser = _Parser(
+    parser = Parser(
         prog="fanin",
         description="Generate the hardware of a distributed-training system, and run it for real data.",
         epilog="Exit status: 0 done, 1 a check failed, 2 bad input.",
@@ -116,7 +81,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _complain(message: str, status: int) -> int:
+def _print_error(message: str, status: int) -> int:
     print(f"fanin: error: {' '.join(message.split())}", file=sys.stderr)
     return status
 
@@ -126,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if threading.current_thread() is not threading.main_thread():
         return _main(argv)  # no signals here, and the streams are those of all threads
     # On SIGTERM clean up as on an interrupt.
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
+    previous_handler = signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
     try:
         with one_blas_thread(), printable_streams():
             return _main(argv)
@@ -134,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.excepthook = _print_traceback
         raise
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous_handler)
 
 
 def _print_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -147,27 +112,27 @@ def _main(argv: Sequence[str] | None) -> int:
     try:
         args = build_parser().parse_args(argv)
         args.argv = list(sys.argv[1:] if argv is None else argv)
-        status = carry_out(args)
+        status = run_on_ranks(args)
         sys.stdout.flush()
         return status
     except InputError as error:
-        return _complain(str(error), EXIT_BAD_INPUT)
+        return _print_error(str(error), EXIT_BAD_INPUT)
     except ModuleNotFoundError as error:
         install = how_to_install(error)
         if install is None:
             raise
-        return _complain(install, EXIT_BAD_INPUT)
+        return _print_error(install, EXIT_BAD_INPUT)
     except ImportError as error:
         reinstall = how_to_reinstall(error)
         if reinstall is None:
             raise
-        return _complain(reinstall, EXIT_BAD_INPUT)
+        return _print_error(reinstall, EXIT_BAD_INPUT)
     except (CheckFailed, ToolFailed) as error:
-        return _complain(str(error), EXIT_CHECK_FAILED)
+        return _print_error(str(error), EXIT_CHECK_FAILED)
     except KeyboardInterrupt as error:
-        return _complain(str(error) or "interrupted", EXIT_INTERRUPTED)
+        return _print_error(str(error) or "interrupted", EXIT_INTERRUPTED)
     except BrokenPipeError:  # the output's reader has ended, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:  # a full disk or a missing file, for instance: needs no traceback
-        return _complain(str(error), EXIT_BAD_INPUT)
+        return _print_error(str(error), EXIT_BAD_INPUT)

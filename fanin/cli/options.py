@@ -1,4 +1,4 @@
-"""From the table of a run's options (``fanin.runs.option``) to its part of the command line."""
+"""Command-line options of a run, derived from its table (``fanin.runs.option``)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from fanin.base.printable import terminal
-from fanin.runs.option import Option, Options, dashed, options_of
+from fanin.runs.option import Option, Options, option_flag, options_of
 
 
 def add_options(parser: argparse.ArgumentParser, table: type[Options]) -> None:
@@ -17,19 +17,21 @@ def add_options(parser: argparse.ArgumentParser, table: type[Options]) -> None:
     The parsed arguments have ``given``, the names of the options on the command line.
     """
     groups: dict[str, Any] = {"": parser}
-    rivals: dict[str, Any] = {}
+    exclusive: dict[str, Any] = {}
     for option in options_of(table):
         title = option.group.title
         group = groups.get(title) or groups.setdefault(title, parser.add_argument_group(title))
-        if option.rivals:
-            group = rivals.get(option.rivals) or rivals.setdefault(
-                option.rivals, group.add_mutually_exclusive_group()
+        if option.exclusive:
+            group = exclusive.get(option.exclusive) or exclusive.setdefault(
+                option.exclusive, group.add_mutually_exclusive_group()
             )
         _add(group, option)
     parser.set_defaults(given=frozenset())
 
 
-def add_some(container: argparse._ActionsContainer, table: type[Options], names: Collection[str]) -> None:
+def add_selected_options(
+    container: argparse._ActionsContainer, table: type[Options], names: Collection[str]
+) -> None:
     """Declare the options of a table that have these names, without headings."""
     for option in options_of(table):
         if option.name in names:
@@ -38,28 +40,28 @@ def add_some(container: argparse._ActionsContainer, table: type[Options], names:
 
 
 def _add(group: Any, option: Option) -> None:
-    words = [option.name] if option.positional else [option.short or dashed(option.name)]
+    words = [option.name] if option.positional else [option.short or option_flag(option.name)]
     default = str(option.default) if isinstance(option.default, StrEnum) else option.default
-    more: dict[str, Any] = {"help": option.help.replace("%", "%%")}
+    arguments: dict[str, Any] = {"help": option.help.replace("%", "%%")}
     if not option.required:
-        more["default"] = default
+        arguments["default"] = default
     if not option.positional:
-        more |= {"dest": option.name, "required": option.required}
+        arguments |= {"dest": option.name, "required": option.required}
     if option.kind is bool:
-        more["action"] = _Flag if option.default is False else _Switch
+        arguments["action"] = _Flag if option.default is False else _Switch
     else:
         kind = str if issubclass(option.kind, StrEnum) else option.kind
-        more |= {"type": kind, "metavar": option.metavar, "choices": option.values or None}
-        more["action"] = _Append if option.several else _Store
+        arguments |= {"type": kind, "metavar": option.metavar, "choices": option.values or None}
+        arguments["action"] = _Append if option.repeatable else _Store
     if option.positional and not option.required:
-        more |= {"nargs": "?", "default": None}  # Options.of puts the table's in its place
-    group.add_argument(*words, **more)
+        arguments |= {"nargs": "?", "default": None}  # Options.of puts the table's in its place
+    group.add_argument(*words, **arguments)
     for alias in option.aliases:
-        group.add_argument(dashed(alias), **more | {"help": argparse.SUPPRESS})
+        group.add_argument(option_flag(alias), **arguments | {"help": argparse.SUPPRESS})
 
 
 class TableAction(argparse.Action):
-    """An action of an option of a table: it adds its name to ``given``. Its help names its default."""
+    """Action of a table's option: it adds the option's name to ``given``. Its help names the default."""
 
     def __init__(self, **of_argparse: Any) -> None:
         super().__init__(**of_argparse)
@@ -72,8 +74,8 @@ class TableAction(argparse.Action):
         super().__call__(parser, namespace, values, word)
         if word or values is not self.default:  # argparse gives a positional its default, too
             namespace.given = namespace.given | {self.dest}
-        if word and not word.startswith("--no-") and word.startswith("--") and word != dashed(self.dest):
-            print(f"fanin: note: {word} is {dashed(self.dest)} now", file=terminal())
+        if word and not word.startswith("--no-") and word.startswith("--") and word != option_flag(self.dest):
+            print(f"fanin: note: {word} is {option_flag(self.dest)} now", file=terminal())
 
 
 class _Store(TableAction, argparse._StoreAction):

@@ -38,7 +38,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Predict, and tell how well, where the labels are known."""
+    """Predict, and print the accuracy or error if the labels are known."""
     from fanin.glm.golden.model import GlmModel
     from fanin.sim.glm.data import read_source
 
@@ -53,30 +53,33 @@ def run(args: argparse.Namespace) -> int:
     except ValueError as error:
         raise InputError(f"{args.data}: {error}") from error
     predictions = tuple(map(model.predict, sums))
-    found = {"model": str(args.model), "data": args.data} | _facts(model, source, predictions)
+    facts = {"model": str(args.model), "data": args.data} | _facts(model, source, predictions)
     if args.output:
         write_file(args.output, _csv(model, predictions, sums))
     if args.json:
-        print_json(found | {"predictions": predictions[0].tolist()})
+        print_json(facts | {"predictions": predictions[0].tolist()})
     else:
-        print(_summary(found))
+        print(_summary(facts))
     return 0
 
 
 def _facts(model: GlmModel, source: Source, predictions: tuple[Any, ...]) -> dict[str, Any]:
-    """Return the figures: samples, correct labels or errors of targets, differences between the two models."""
+    """Return the number of samples, accuracy or errors, and the differences between the two models.
+
+    ``predictions``: in fixed point, then in float64.
+    """
     import numpy as np
 
     from fanin.glm.golden.metrics import r_squared
 
     fixed, float64 = predictions
     labels = source.labels
-    found: dict[str, Any] = {"samples": len(fixed)}
+    facts: dict[str, Any] = {"samples": len(fixed)}
     if model.classes is None:
-        known = labels.astype(np.float64) if labels is not None and labels.dtype.kind == "f" else None
-        rms = [None if known is None else float(np.sqrt(np.mean((p - known) ** 2))) for p in predictions]
-        r2 = [None if known is None else r_squared(p, known) for p in predictions]
-        return found | {
+        targets = labels.astype(np.float64) if labels is not None and labels.dtype.kind == "f" else None
+        rms = [None if targets is None else float(np.sqrt(np.mean((p - targets) ** 2))) for p in predictions]
+        r2 = [None if targets is None else r_squared(p, targets) for p in predictions]
+        return facts | {
             "rms_error": rms[0],
             "float64_rms_error": rms[1],
             "r2": r2[0],
@@ -85,7 +88,7 @@ def _facts(model: GlmModel, source: Source, predictions: tuple[Any, ...]) -> dic
         }
     of_model = labels is not None and np.isin(labels, np.array(model.classes)).all()
     share = [float(np.mean(p == labels)) if of_model else None for p in predictions]
-    return found | {
+    return facts | {
         "accuracy": share[0],
         "float64_accuracy": share[1],
         "differ": int(np.sum(fixed != float64)),
@@ -97,11 +100,11 @@ def _csv(model: GlmModel, predictions: tuple[Any, ...], sums: tuple[Any, ...]) -
     import csv
     import io
 
-    several = sums[0].ndim == 2
-    of_class = [f"sum_{label}" for label in model.classes or ()] if several else ["sum"]
+    is_multiclass = sums[0].ndim == 2
+    sum_names = [f"sum_{label}" for label in model.classes or ()] if is_multiclass else ["sum"]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    header = ["prediction", *of_class, "float64_prediction", *(f"float64_{name}" for name in of_class)]
+    header = ["prediction", *sum_names, "float64_prediction", *(f"float64_{name}" for name in sum_names)]
     writer.writerow(map(cell, header))
     for fixed, fixed_sums, float64, float64_sums in zip(
         predictions[0].tolist(),
@@ -110,26 +113,26 @@ def _csv(model: GlmModel, predictions: tuple[Any, ...], sums: tuple[Any, ...]) -
         sums[1].reshape(len(sums[1]), -1).tolist(),
         strict=True,
     ):
-        labels = [cell(each) if isinstance(each, str) else each for each in (fixed, float64)]
+        labels = [cell(label) if isinstance(label, str) else label for label in (fixed, float64)]
         writer.writerow([labels[0], *fixed_sums, labels[1], *float64_sums])
     return text.getvalue()
 
 
-def _summary(found: dict[str, Any]) -> str:
+def _summary(facts: dict[str, Any]) -> str:
     """Return the summary for the terminal."""
-    facts = [["samples", f"{found['samples']:,}"]]
-    if "differ" in found:
-        how = "unknown: no labels of the model's classes"
-        if found["accuracy"] is not None:
-            how = f"{100 * found['accuracy']:.1f} %; {100 * found['float64_accuracy']:.1f} % in float64"
-        facts.append(["accuracy", how])
-        differ = f"{found['differ']:,} of {found['samples']:,} samples: fixed point and float64"
-        facts.append(["differ in", differ])
+    rows = [["samples", f"{facts['samples']:,}"]]
+    if "differ" in facts:
+        text = "unknown: no labels of the model's classes"
+        if facts["accuracy"] is not None:
+            text = f"{100 * facts['accuracy']:.1f} %; {100 * facts['float64_accuracy']:.1f} % in float64"
+        rows.append(["accuracy", text])
+        differ = f"{facts['differ']:,} of {facts['samples']:,} samples: fixed point and float64"
+        rows.append(["differ in", differ])
     else:
-        how = "unknown: no targets"
-        if found["rms_error"] is not None:
-            how = f"{found['rms_error']:.4g}; {found['float64_rms_error']:.4g} in float64"
-            facts.append(["R²", f"{found['r2']:.4f}; {found['float64_r2']:.4f} in float64"])
-        facts.append(["RMS error", how])
-        facts.append(["differ by", f"at most {found['largest_difference']:.4g}: fixed point and float64"])
-    return table(facts)
+        text = "unknown: no targets"
+        if facts["rms_error"] is not None:
+            text = f"{facts['rms_error']:.4g}; {facts['float64_rms_error']:.4g} in float64"
+            rows.append(["R²", f"{facts['r2']:.4f}; {facts['float64_r2']:.4f} in float64"])
+        rows.append(["RMS error", text])
+        rows.append(["differ by", f"at most {facts['largest_difference']:.4g}: fixed point and float64"])
+    return table(rows)

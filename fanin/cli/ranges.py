@@ -7,7 +7,7 @@ from typing import Any
 
 from fanin.base.errors import InputError
 
-#: The least and the greatest value of options, by their names.
+#: Inclusive limits of options' values, by name.
 Ranges = Mapping[str, tuple[float, float]]
 
 
@@ -17,12 +17,12 @@ def integer(text: str) -> int:
 
 
 def check_ranges(values: Mapping[str, Any], ranges: Ranges) -> None:
-    """Raise InputError for the first value that is out of its range; None is in every one."""
+    """Raise InputError for the first value outside its range; None is in every range."""
     for name, (low, high) in ranges.items():
         if values[name] is not None and not low <= values[name] <= high:
-            limits = f"[{_plain(low)}, {_plain(high)}]"
-            raise InputError(f"{name.replace('_', '-')} must be in {limits}, not {_plain(values[name])}")
+            limits = f"[{_value_text(low)}, {_value_text(high)}]"
+            raise InputError(f"{name.replace('_', '-')} must be in {limits}, not {_value_text(values[name])}")
 
 
-def _plain(value: float) -> str:
+def _value_text(value: float) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""``fanin rerun``: compute a folder's results again, and say whether the bits are the same."""
+"""``fanin rerun``: compute a folder's results again, and compare them bit by bit."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from fanin.base.errors import CheckFailed, InputError, ToolFailed
 from fanin.cli.cache import add_no_cache
 from fanin.cli.serving import say
 from fanin.runs.output import PCAP_FILE, PROVENANCE_FILE, add_json, print_json, table
-from fanin.runs.provenance.comparison import Change, Verdict, changes, verdicts
+from fanin.runs.provenance.comparison import Change, ResultComparison, changes, compare_results
 from fanin.runs.provenance.document import Provenance, read_provenance
-from fanin.runs.provenance.inputs import Input, resolved
+from fanin.runs.provenance.inputs import Input, converted_path
 from fanin.runs.wave import forget_wave
 
-_BEHIND = "-rerun"  # of the run's name, where no -o is given
+_SUFFIX = "-rerun"  # appended to the run's name if -o is absent
 
 
-def add_parser(commands: argparse._SubParsersAction[Any], whole: argparse.ArgumentParser) -> None:
-    """Declare the command and its options; ``whole`` parses the command line of the run."""
+def add_parser(commands: argparse._SubParsersAction[Any], fanin_parser: argparse.ArgumentParser) -> None:
+    """Declare the command and its options; ``fanin_parser`` parses the command line of the run."""
     parser = commands.add_parser(
         "rerun",
         help="repeat a run and compare its results bit by bit",
@@ -32,112 +32,115 @@ def add_parser(commands: argparse._SubParsersAction[Any], whole: argparse.Argume
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="output folder of a command of fanin")
     parser.add_argument(
-        "-o", dest="output", type=Path, metavar="NEW", help=f"the new folder; DIR{_BEHIND} by default"
+        "-o", dest="output", type=Path, metavar="NEW", help=f"the new folder; DIR{_SUFFIX} by default"
     )
     parser.add_argument("--changed-inputs", action="store_true", help="continue although an input has changed")
     add_json(parser)
     add_no_cache(parser)
-    parser.set_defaults(run=run, whole=whole)
+    parser.set_defaults(run=run, whole=fanin_parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Repeat a run and compare. Raises CheckFailed if a result differs, InputError if a rerun is impossible."""
-    before = read_provenance(args.folder)
-    output = args.output or _behind(args.folder)
+    original = read_provenance(args.folder)
+    output = args.output or _default_output(args.folder)
     _check_new(args.folder, output)
-    again = _command(before, args.whole)
-    _check_listed(again, before)
-    for each in before.inputs:
-        _place(again, each, before, changed=args.changed_inputs)
-    setattr(again, again.files.output, output)
-    for copy in again.files.copies:
-        setattr(again, copy, None)
-    if again.files.capture and getattr(again, again.files.capture):
-        setattr(again, again.files.capture, output / PCAP_FILE)
-    forget_wave(again)
-    say(f"runs again, as in {before.directory}: fanin {shlex.join(before.argv)}")
-    failure = _carry_out(again)
-    after = read_provenance(output)
-    found = verdicts(before, after)
-    changed = changes(before, after, again.files.paths)
+    command = _command(original, args.whole)
+    _check_listed(command, original)
+    for input_file in original.inputs:
+        _set_input(command, input_file, original, accept_changed=args.changed_inputs)
+    setattr(command, command.files.output, output)
+    for copy in command.files.copies:
+        setattr(command, copy, None)
+    if command.files.capture and getattr(command, command.files.capture):
+        setattr(command, command.files.capture, output / PCAP_FILE)
+    forget_wave(command)
+    say(f"runs again, as in {original.directory}: fanin {shlex.join(original.argv)}")
+    failure = _carry_out(command)
+    rerun = read_provenance(output)
+    results = compare_results(original, rerun)
+    changed = changes(original, rerun, command.files.paths)
     if args.json:
-        print_json(_as_json(before, after, found, changed) | {"failure": failure})
+        print_json(_as_json(original, rerun, results, changed) | {"failure": failure})
     else:
-        print(_text(before, output, found, changed, failure))
-    if different := [each.name for each in found if not each.same]:
-        raise CheckFailed(f"{output}: {len(different)} of {len(found)} results differ: {', '.join(different)}")
+        print(_text(original, output, results, changed, failure))
+    if unequal := [comparison.name for comparison in results if not comparison.is_same]:
+        raise CheckFailed(f"{output}: {len(unequal)} of {len(results)} results differ: {', '.join(unequal)}")
     return 0
 
 
-def _behind(folder: Path) -> Path:
+def _default_output(folder: Path) -> Path:
     """Return the default of ``-o``: a folder beside the run's."""
-    place = folder.resolve() if folder.name in ("", "..") else folder  # "." has no name
-    return place.with_name(folder.resolve().name + _BEHIND)
+    named_folder = folder.resolve() if folder.name in ("", "..") else folder  # "." has no name
+    return named_folder.with_name(folder.resolve().name + _SUFFIX)
 
 
 def _check_new(folder: Path, output: Path) -> None:
     """Raise InputError unless the new folder is absent and outside the run's."""
-    place, run = output.resolve(), folder.resolve()
-    if run == place or run in place.parents:
+    new_folder, run_folder = output.resolve(), folder.resolve()
+    if run_folder == new_folder or run_folder in new_folder.parents:
         raise InputError(f"{output}: is inside the run's folder {folder}; choose another -o")
     if output.exists() or output.is_symlink():
         raise InputError(f"{output}: exists; choose another -o, or remove it")
 
 
-def _command(before: Provenance, whole: argparse.ArgumentParser) -> argparse.Namespace:
+def _command(original: Provenance, parser: argparse.ArgumentParser) -> argparse.Namespace:
     """Parse the command of a run with this fanin's parser. Raises InputError."""
-    path = before.folder / PROVENANCE_FILE
+    path = original.folder / PROVENANCE_FILE
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            again = whole.parse_args(before.argv)
+            args = parser.parse_args(original.argv)
     except InputError as error:
         raise InputError(f"{path}: argv: {error}") from None
     except SystemExit:  # --version, --help
-        again = argparse.Namespace()
-    if not hasattr(again, "files"):
+        args = argparse.Namespace()
+    if not hasattr(args, "files"):
         raise InputError(f"{path}: argv: not a command that writes a folder")
-    again.argv = list(before.argv)
-    again.json = False
-    return again
+    args.argv = list(original.argv)
+    args.json = False
+    return args
 
 
-def _check_listed(again: argparse.Namespace, before: Provenance) -> None:
+def _check_listed(args: argparse.Namespace, original: Provenance) -> None:
     """Raise InputError if the command would read a file without a hash in the run's folder."""
-    listed = {each.option for each in before.inputs}
-    for option in again.files.inputs:
-        value = getattr(again, option)
+    listed = {input.option for input in original.inputs}
+    for option in args.files.inputs:
+        value = getattr(args, option)
         if option not in listed and value is not None and Path(value).exists():  # also a FIFO or a device
-            path = before.folder / PROVENANCE_FILE
+            path = original.folder / PROVENANCE_FILE
             raise InputError(f"{path}: inputs: {option} is not listed, but argv would read {value}")
 
 
-def _place(again: argparse.Namespace, given: Input, before: Provenance, *, changed: bool) -> None:
-    """Set a command's input to its recorded path. ``changed``: accept changed files. Raises InputError."""
-    place = f"{before.folder / PROVENANCE_FILE}: inputs: {given.option}"
-    if given.option not in again.files.inputs:
-        raise InputError(f"{place} is no input of this command")
-    path, value = Path(given.path), getattr(again, given.option)
-    if value is not None and path != before.directory / str(value):
-        raise InputError(f"{place} is {path}, but argv names {before.directory / str(value)}")
-    if not given.files:
-        raise InputError(f"{place} has no SHA-256, so {path} is not read")
+def _set_input(args: argparse.Namespace, input: Input, original: Provenance, *, accept_changed: bool) -> None:
+    """Set a command's input to its recorded path. Raises InputError.
+
+    - ``accept_changed``: accept files that differ from those that the run read.
+    """
+    field = f"{original.folder / PROVENANCE_FILE}: inputs: {input.option}"
+    if input.option not in args.files.inputs:
+        raise InputError(f"{field} is no input of this command")
+    path, value = Path(input.path), getattr(args, input.option)
+    if value is not None and path != original.directory / str(value):
+        raise InputError(f"{field} is {path}, but argv names {original.directory / str(value)}")
+    if not input.files:
+        raise InputError(f"{field} has no SHA-256, so {path} is not read")
     if not path.exists():
         raise InputError(f"{path}: is missing; the run read it")
     if not path.is_file() and not path.is_dir():
         raise InputError(f"{path}: is neither a file nor a folder; the run read one")
-    different = given.changed(path)
-    if different and not changed:
+    different = input.first_change(path)
+    if different and not accept_changed:
         raise InputError(f"{different}: is not what the run read (--changed-inputs continues)")
     if value is not None:  # None: only the resumed run names the input
-        setattr(again, given.option, resolved(value, path))
+        setattr(args, input.option, converted_path(value, path))
 
 
-def _carry_out(again: argparse.Namespace) -> str | None:
+def _carry_out(args: argparse.Namespace) -> str | None:
     """Run the command quietly. Return the cause of a failure that left a folder, else None."""
-    output = Path(getattr(again, again.files.output))
+    output = Path(getattr(args, args.files.output))
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            again.run(again)
+            args.run(args)
     except (CheckFailed, ToolFailed) as error:
         if not (output / PROVENANCE_FILE).is_file():
             raise
@@ -146,26 +149,30 @@ def _carry_out(again: argparse.Namespace) -> str | None:
 
 
 def _text(
-    before: Provenance, output: Path, found: list[Verdict], changed: list[Change], failure: str | None
+    original: Provenance,
+    output: Path,
+    results: list[ResultComparison],
+    changed: list[Change],
+    failure: str | None,
 ) -> str:
     """Return the comparison as text for people."""
-    lines = [f"fanin {shlex.join(before.argv)}", ""]
+    lines = [f"fanin {shlex.join(original.argv)}", ""]
     if failure:
         lines += [f"failed: {failure}", ""]
-    lines.append(table([[each.name, str(each)] for each in found]))
+    lines.append(table([[comparison.name, str(comparison)] for comparison in results]))
     if changed:
-        lines += ["", *(f"  {each}" for each in changed)]
+        lines += ["", *(f"  {comparison}" for comparison in changed)]
     return "\n".join([*lines, "", f"  {output}"])
 
 
 def _as_json(
-    before: Provenance, after: Provenance, found: list[Verdict], changed: list[Change]
+    original: Provenance, rerun: Provenance, results: list[ResultComparison], changed: list[Change]
 ) -> dict[str, object]:
     return {
-        "run": str(before.folder),
-        "rerun": str(after.folder),
-        "argv": list(before.argv),
-        "same": all(each.same for each in found),
-        "results": [asdict(each) | {"same": each.same} for each in found],
-        "changes": [asdict(each) for each in changed],
+        "run": str(original.folder),
+        "rerun": str(rerun.folder),
+        "argv": list(original.argv),
+        "same": all(comparison.is_same for comparison in results),
+        "results": [asdict(comparison) | {"same": comparison.is_same} for comparison in results],
+        "changes": [asdict(comparison) for comparison in changed],
     }

@@ -26,16 +26,16 @@ def add_seconds(part: argparse.ArgumentParser) -> None:
 
 
 def check_seconds(args: argparse.Namespace) -> None:
-    """Raise InputError for a time that is none."""
+    """Raise InputError for ``--seconds`` that is not positive."""
     if args.seconds is not None and not args.seconds > 0:
         raise InputError(f"--seconds {args.seconds:g}: must be above 0")
 
 
-def opened_interfaces(opened: contextlib.ExitStack, names: Mapping[Key, str]) -> dict[Key, Interface]:
+def open_interfaces(stack: contextlib.ExitStack, names: Mapping[Key, str]) -> dict[Key, Interface]:
     """Open interfaces until the end of the stack. Raises InputError."""
     from fanin.host.ethernet import open_interface
 
-    return {key: opened.enter_context(open_interface(name)) for key, name in names.items()}
+    return {key: stack.enter_context(open_interface(name)) for key, name in names.items()}
 
 
 def forward(forwarding: Forwarding, rates: Rates, seconds: float | None) -> None:
@@ -58,13 +58,13 @@ def forward(forwarding: Forwarding, rates: Rates, seconds: float | None) -> None
 @contextlib.contextmanager
 def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
     """Call ``stop`` on SIGINT and SIGTERM inside the context."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in handlers:
         signal.signal(number, lambda *_: stop())
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 

@@ -8,7 +8,7 @@ from fanin.cli.cache import add_no_cache
 from fanin.cli.options import add_options
 from fanin.glm.run.options import GlmOptions
 from fanin.runs.call import Call
-from fanin.runs.files import files_of
+from fanin.runs.file_options import file_options_of
 from fanin.runs.output import add_json
 from fanin.runs.ranks import add_ranks
 
@@ -25,11 +25,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add_json(parser)
     add_ranks(parser)
     add_no_cache(parser)
-    parser.set_defaults(run=run, files=files_of(GlmOptions))
+    parser.set_defaults(run=run, files=file_options_of(GlmOptions))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train, compare, write the run's folder."""
+    """Train, compare with the golden model, and write the run's folder."""
     from fanin.glm.run.execute import execute  # --help must not wait for Amaranth and scikit-learn
 
     execute(GlmOptions.of(args), Call.of(args))

@@ -17,7 +17,7 @@ from fanin.cli.cache import add_no_cache
 from fanin.cli.ranges import check_ranges
 from fanin.glm.facts import PRESETS
 from fanin.hdl.area import Area
-from fanin.runs.files import Files
+from fanin.runs.file_options import FileOptions
 from fanin.runs.output import Kind, add_json, check_directory, is_kind, open_kind, print_json, table
 from fanin.runs.provenance.document import run_directory
 
@@ -33,9 +33,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="emit a component as Verilog",
         description="Emit a component as Verilog, with AXI4-Stream, AXI4 and AXI4-Lite at its top level.",
     )
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("name", nargs="?", metavar="NAME", help="a component of the list")
-    what.add_argument(
+    selection = parser.add_mutually_exclusive_group(required=True)
+    selection.add_argument("name", nargs="?", metavar="NAME", help="a component of the list")
+    selection.add_argument(
         "--list", action="store_true", help="list the components with their parameters for the preset"
     )
     parser.add_argument("--preset", choices=list(PRESETS), default="demo", help="sizes")
@@ -78,7 +78,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     add_no_cache(parser)
     add_json(parser)
-    parser.set_defaults(run=run, files=Files(output="package"))
+    parser.set_defaults(run=run, files=FileOptions(output="package"))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -109,19 +109,19 @@ def _run(args: argparse.Namespace) -> int:
         return 0
     catalog.entry_of(args.name)
     module = catalog.module_of(args.name, args.module)
-    which = {"preset": args.preset, "settings": _settings(args.settings), "module": module}
+    design = {"preset": args.preset, "settings": _settings(args.settings), "module": module}
     if args.package:
-        return _package(args, which)
+        return _package(args, design)
     suffix = _SUFFIXES[args.registers] if args.registers else "v"
     output = args.output or f"{module}.{suffix}"
     if args.json and output == STDOUT:
         raise InputError("--json and -o - would both write to stdout; -o names a file")
     if args.registers:
-        text = catalog.registers(args.name, args.registers, **which)
+        text = catalog.registers(args.name, args.registers, **design)
     else:
         from fanin.hdl.package import package
 
-        text = package.emit(args.name, **which)
+        text = package.emit(args.name, **design)
     if output == STDOUT:
         sys.stdout.write(text)
     else:
@@ -134,14 +134,14 @@ def _run(args: argparse.Namespace) -> int:
     if output != STDOUT:
         print(f"{output}: {lines:,} lines", file=sys.stderr)
     if area:
-        _say(area)
+        _print_area(area)
     return 0
 
 
 def _check_options(args: argparse.Namespace) -> None:
     """Raise InputError for options that have no meaning together."""
-    others = {"--list": args.list, "-o": args.output, "--registers": args.registers}
-    for name, value in others.items():
+    conflicts = {"--list": args.list, "-o": args.output, "--registers": args.registers}
+    for name, value in conflicts.items():
         if args.package and value:
             raise InputError(f"--package and {name} cannot be given together")
     if args.clock_mhz is not None and not args.package:
@@ -149,23 +149,23 @@ def _check_options(args: argparse.Namespace) -> None:
     check_ranges(vars(args), _RANGES)
 
 
-def _package(args: argparse.Namespace, which: Mapping[str, Any]) -> int:
+def _package(args: argparse.Namespace, design: Mapping[str, Any]) -> int:
     """Write a package: whole or not at all, into a folder that is free or holds an earlier one of the node."""
     from fanin.hdl.package import package
 
     folder = Path(args.package)
-    names = package.file_names(which["module"])
+    names = package.file_names(design["module"])
     kind = Kind(
         *("package", package.MARK, package.KEY, names),
         option="--package",
         results=(package.MARK, *names),
-        apart=("fanin",),
+        ignored=("fanin",),
     )
     check_directory(folder, kind)  # before the minutes that a large node takes
-    _check_same(folder, kind, {package.KEY: args.name, "module": which["module"]})
+    _check_same_component(folder, kind, {package.KEY: args.name, "module": design["module"]})
     clock = CLOCK_MHZ if args.clock_mhz is None else args.clock_mhz
     with run_directory(folder, kind, args) as scratch:
-        files = package.package(args.name, **which, clock_mhz=clock)
+        files = package.package(args.name, **design, clock_mhz=clock)
         for name, text in files.items():
             (scratch / name).write_text(text)
     if args.json:
@@ -175,16 +175,16 @@ def _package(args: argparse.Namespace, which: Mapping[str, Any]) -> int:
     return 0
 
 
-def _check_same(folder: Path, kind: Kind, wanted: Mapping[str, str]) -> None:
+def _check_same_component(folder: Path, kind: Kind, expected: Mapping[str, str]) -> None:
     """Raise InputError for a package of another component or module, whose files would remain."""
     if is_kind(folder, kind):
-        found = open_kind(folder, kind, "fanin verilog").value
-        for key, name in wanted.items():
-            if found[key] != name:
-                raise InputError(f"{folder}: holds a package of {found[key]}; choose another {kind.option}")
+        present = open_kind(folder, kind, "fanin verilog").value
+        for key, name in expected.items():
+            if present[key] != name:
+                raise InputError(f"{folder}: holds a package of {present[key]}; choose another {kind.option}")
 
 
-def _say(area: Area) -> None:
+def _print_area(area: Area) -> None:
     """Print the flip-flops and memories of the design, and each large memory."""
     print(
         f"before synthesis: {area.flip_flops:,} bits of flip-flops, {area.memory_bits:,} bits of memory",

@@ -1,1 +1,1 @@
-"""Diagnosis of a run that failed or was stopped: how far each node got, and what stopped it."""
+"""``fanin doctor DIR``: diagnosis of a folder, by its files and by the process that writes it."""

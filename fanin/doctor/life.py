@@ -1,4 +1,4 @@
-"""Process of an unfinished run, from the folder's lock and the run's live file."""
+"""Process of an unfinished run, read from the folder's lock and the run's live file."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fanin.base.scratch import LIVE_FILE
 from fanin.runs.live import FORMAT, changed_ns
 from fanin.runs.lock import writer_of
 from fanin.runs.output import RUN_FILE
-from fanin.runs.unfinished import GONE
+from fanin.runs.unfinished import KILLED
 
 
 @dataclass(frozen=True)
-class Life:
+class RunProcess:
     """A process that is writing a run's folder, or was killed while writing it."""
 
     running: bool  #: the process holds the folder's lock
@@ -36,17 +36,17 @@ class Life:
     @property
     def error(self) -> str | None:
         """Cause of the end of a killed process; None while it runs."""
-        return None if self.running else GONE
+        return None if self.running else KILLED
 
     def has_written(self, folder: Path) -> bool:
         """Return whether ``run.json`` in the folder is of this process, not of an earlier run."""
-        changed = changed_ns(folder / RUN_FILE)
-        return changed is not None and (self.began is None or changed != self.earlier)
+        change_time = changed_ns(folder / RUN_FILE)
+        return change_time is not None and (self.began is None or change_time != self.earlier)
 
     def lines(self) -> list[str]:
         """Return state, progress and process, for people."""
-        elsewhere = "" if self.host in (None, socket.gethostname()) else f" on {self.host}"
-        process = f"process {self.pid}{elsewhere}" if self.pid else "another process"
+        location = "" if self.host in (None, socket.gethostname()) else f" on {self.host}"
+        process = f"process {self.pid}{location}" if self.pid else "another process"
         if self.began is None or self.written is None:
             return [f"running: {process} is writing the folder"]
         if self.running:
@@ -62,26 +62,26 @@ class Life:
         return ", ".join(filter(None, (self.stage, epoch, counted)))
 
 
-def life_of(folder: Path) -> Life | None:
+def process_of(folder: Path) -> RunProcess | None:
     """Return the process of a folder; None if none writes it and none was killed while writing it."""
-    writer, live = writer_of(folder), _live(folder)
-    if writer is None and live is None:
+    writer, content = writer_of(folder), _read_live_file(folder)
+    if writer is None and content is None:
         return None
-    found = live or {}
-    return Life(
+    fields = content or {}
+    return RunProcess(
         running=writer is not None,
-        pid=found.get("pid") or (writer.pid if writer else None),
-        host=found.get("host") or (writer.host if writer else None),
-        epoch=found.get("now", {}).get("epoch"),
-        **{name: found.get(name) for name in _NAMES},
+        pid=fields.get("pid") or (writer.pid if writer else None),
+        host=fields.get("host") or (writer.host if writer else None),
+        epoch=fields.get("now", {}).get("epoch"),
+        **{name: fields.get(name) for name in _NAMES},
     )
 
 
-_LAST = 1 << 33  # seconds since 1970; the year 2242
+_MAX_TIME = 1 << 33  # seconds since 1970; the year 2242
 _NAMES = ("command", "began", "written", "stage", "done", "total", "unit", "earlier")
 
 
-def _live(folder: Path) -> dict[str, Any] | None:
+def _read_live_file(folder: Path) -> dict[str, Any] | None:
     """Return the live file; None without one, or for another version's. Raises InputError for a wrong field."""
     path = folder / LIVE_FILE
     value = read_object(path)
@@ -93,11 +93,11 @@ def _live(folder: Path) -> dict[str, Any] | None:
     for name in ("pid", "done", "total"):
         record.integer(name)
     for name in ("began", "written"):
-        if record.number(name) >= _LAST:
-            raise record.wrong(f"{name} is no time in seconds since 1970")
+        if record.number(name) >= _MAX_TIME:
+            raise record.error(f"{name} is no time in seconds since 1970")
     record.optional("earlier")
-    if "epoch" in (now := record.record("now")).value:
-        now.optional_text("epoch")
+    if "epoch" in (progress := record.record("now")).value:
+        progress.optional_text("epoch")
     return value
 
 

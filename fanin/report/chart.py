@@ -13,10 +13,10 @@ from fanin.report.palette import Style
 
 Point = tuple[float, float | None]
 
-_AROUND = 104.0  # px around the rows of a chart: legend, ticks, label of the axis
-_SINGLE = 12  # up to this number every whole number has a tick
-_MARK = 14.0  # px between the texts of two marks
-_BAND = 0.2  # opacity of a band
+_FRAME_PX = 104.0  # height of legend, ticks and axis label, beside the rows
+_MAX_SINGLE_TICKS = 12  # up to this number, every whole number has a tick
+_MARK_PX = 14.0  # distance of the texts of two marks
+_BAND_OPACITY = 0.2
 _HATCH = {"shape": "/", "fillmode": "replace", "size": 5, "solidity": 0.55}
 
 
@@ -28,7 +28,7 @@ class Axis:
     - ``exact``: d3's format of the value under the pointer.
     - ``unit``: suffix of both.
     - ``ends``: first and last value; None: determined by the series.
-    - ``step``: distance of ticks; None: automatic.
+    - ``step``: distance of ticks, in the axis's unit; None: automatic.
     - ``names``: labels at 0, 1, … in place of numbers.
     """
 
@@ -47,9 +47,9 @@ class Axis:
         return cls(label, "~%", ".2%", ends=_from_0(high))
 
     @classmethod
-    def count(cls, label: str, most: int, **more: Any) -> Axis:
-        """Return an axis of whole numbers up to ``most``, with thousands separators."""
-        return cls(label, ",", ",", step=1 if most <= _SINGLE else None, **more)
+    def count(cls, label: str, maximum: int, **members: Any) -> Axis:
+        """Return an axis of whole numbers up to ``maximum``, with thousands separators."""
+        return cls(label, ",", ",", step=1 if maximum <= _MAX_SINGLE_TICKS else None, **members)
 
     @classmethod
     def seconds(cls, label: str, *, high: float | None = None) -> Axis:
@@ -58,7 +58,7 @@ class Axis:
 
     def layout(self) -> dict[str, Any]:
         """Return the axis in Plotly's form."""
-        found: dict[str, Any] = {
+        layout: dict[str, Any] = {
             "title": {"text": self.label},
             "tickformat": self.form,
             "exponentformat": "power",  # without ``form``; Plotly's default would write B for 10^9
@@ -67,12 +67,12 @@ class Axis:
             "dtick": self.step,
         }
         if self.log:
-            found["type"] = "log"
+            layout["type"] = "log"
         if self.names:
-            found |= {"tickvals": list(range(len(self.names))), "ticktext": list(self.names)}
+            layout |= {"tickvals": list(range(len(self.names))), "ticktext": list(self.names)}
         if self.ends:
-            found["range"] = [math.log10(end) if self.log else end for end in self.ends]
-        return {key: value for key, value in found.items() if value not in ("", None)}
+            layout["range"] = [math.log10(end) if self.log else end for end in self.ends]
+        return {key: value for key, value in layout.items() if value not in ("", None)}
 
 
 def _from_0(high: float | None) -> tuple[float, float] | None:
@@ -81,7 +81,7 @@ def _from_0(high: float | None) -> tuple[float, float] | None:
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar at ``place`` with length ``size``, starting at ``begin``.
+    """A bar at ``place`` with length ``size``, starting at ``begin``, in the units of the axes.
 
     - ``hint``: text under the pointer.
     - ``text``: text inside the bar, if there is room.
@@ -117,8 +117,8 @@ class Chart:
         bars: Literal["group", "stack", "overlay"] = "group",
     ):
         """``row``: height of a row in px. ``height``: height of a chart without rows in px."""
-        self.name, self.lies = name, y is None
-        self.height = height if y else row * len(rows) + _AROUND
+        self.name, self.is_horizontal = name, y is None
+        self.height = height if y else row * len(rows) + _FRAME_PX
         self._series: list[dict[str, Any]] = []
         self._layout = {"xaxis": x.layout(), "yaxis": y.layout() if y else _rows(rows), "barmode": bars}
         self._shapes: list[dict[str, Any]] = []
@@ -152,9 +152,9 @@ class Chart:
         if hints:
             series |= {"hovertext": list(hints), "hoverinfo": "text"}
         if up_to:
-            above = [top - (y or 0.0) for top, y in zip(up_to, ys, strict=True)]
-            series["error_y"] = {"type": "data", "symmetric": False, "array": above}
-            series["error_y"] |= {"arrayminus": [0.0] * len(above), "thickness": 1.5}
+            lengths = [top - (y or 0.0) for top, y in zip(up_to, ys, strict=True)]
+            series["error_y"] = {"type": "data", "symmetric": False, "array": lengths}
+            series["error_y"] |= {"arrayminus": [0.0] * len(lengths), "thickness": 1.5}
         self._series.insert(0, series)
 
     def points(self, name: str, points: Sequence[Point], style: Style) -> None:
@@ -175,7 +175,7 @@ class Chart:
             "fill": "toself",
             "fillcolor": _colour(style),
             "line": {"width": 0},
-            "opacity": _BAND,
+            "opacity": _BAND_OPACITY,
             "hoverinfo": "skip",
             "showlegend": False,
         }
@@ -184,13 +184,13 @@ class Chart:
     def bars(self, name: str, bars: Iterable[Bar], style: Style, *, width: float | None = None) -> None:
         """Add bars; ``width`` is their thickness, in rows or in x, by default as large as there is room."""
         bars = list(bars)
-        along, across = ("x", "y") if self.lies else ("y", "x")
+        length_axis, place_axis = ("x", "y") if self.is_horizontal else ("y", "x")
         series: dict[str, Any] = {
             "type": "bar",
             "name": name,
-            "orientation": "h" if self.lies else "v",
-            across: [bar.place for bar in bars],
-            along: [bar.size for bar in bars],
+            "orientation": "h" if self.is_horizontal else "v",
+            place_axis: [bar.place for bar in bars],
+            length_axis: [bar.size for bar in bars],
             "hovertext": [bar.hint for bar in bars],
             "hoverinfo": "text",
             "marker": {"color": _colour(style)} | ({"pattern": _HATCH} if style.hatched else {}),
@@ -207,20 +207,20 @@ class Chart:
             whisker = {"type": "data", "symmetric": False, "thickness": 1.5, "color": "var(--ink)"}
             whisker["array"] = [high - bar.size for bar, (_, high) in zip(bars, ends, strict=True)]
             whisker["arrayminus"] = [bar.size - low for bar, (low, _) in zip(bars, ends, strict=True)]
-            series[f"error_{along}"] = whisker
+            series[f"error_{length_axis}"] = whisker
         if width is not None:
             series["width"] = width
         self._series.append(series)
 
     def mark(self, x: float, text: str) -> None:
         """Add a vertical line with ``text`` above it; texts of several marks are stacked."""
-        self._shapes.append(_dashed({"x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper"}))
+        self._shapes.append(_dashed_line({"x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper"}))
         place = {"x": x, "y": 1, "yref": "paper", "xanchor": "center", "yanchor": "bottom"}
-        self._notes.append({"text": text, "showarrow": False, "yshift": _MARK * len(self._notes), **place})
+        self._notes.append({"text": text, "showarrow": False, "yshift": _MARK_PX * len(self._notes), **place})
 
     def level(self, y: float) -> None:
         """Add a horizontal line."""
-        self._shapes.append(_dashed({"x0": 0, "x1": 1, "xref": "paper", "y0": y, "y1": y}))
+        self._shapes.append(_dashed_line({"x0": 0, "x1": 1, "xref": "paper", "y0": y, "y1": y}))
 
     def figure(self) -> dict[str, Any]:
         """Return the figure for Plotly; its colours are names from the style sheet, such as ``var(--blue)``."""
@@ -232,7 +232,7 @@ class Chart:
         }
         if self._shapes:
             layout |= {"shapes": self._shapes, "annotations": self._notes}
-            layout["margin"] = {"t": 8 + _MARK * len(self._notes)}
+            layout["margin"] = {"t": 8 + _MARK_PX * len(self._notes)}
         return {"data": self._series, "layout": layout}
 
     def __html__(self) -> str:
@@ -260,5 +260,5 @@ def _colour(style: Style) -> str:
     return f"var(--{style.colour})"
 
 
-def _dashed(ends: dict[str, Any]) -> dict[str, Any]:
+def _dashed_line(ends: dict[str, Any]) -> dict[str, Any]:
     return {"type": "line", "line": {"color": "var(--ink)", "width": 1.2, "dash": "dash"}, **ends}

@@ -9,10 +9,13 @@ from fanin.report.palette import STYLES
 
 
 def curves_chart(series: Mapping[str, tuple[str, Sequence[Point]]], x: Axis, y: Axis) -> Chart:
-    """Return a chart with a line per series: name → entry of STYLES, points. The first one is on top."""
+    """Return a chart with a line per series; the first one is on top.
+
+    - ``series``: by name, the key of its style in ``STYLES``, and its points.
+    """
     chart = Chart(f"{y.label} over {x.label}", x, y)
-    for name, (shown, points) in series.items():
-        chart.line(name, points, STYLES[shown])
+    for name, (style, points) in series.items():
+        chart.line(name, points, STYLES[style])
     return chart
 
 

@@ -11,8 +11,8 @@ from fanin.sim.link_log import LinkLog, LoggedFrame
 from fanin.wire.link import LinkFormat, LinkKind
 
 NETWORK = "network"  # process with the tracks of links
-AGAIN = "again"  # suffix of a retransmitted frame's name
-_PS = 1000  # picoseconds per nanosecond
+RETRANSMISSION = "again"  # suffix of a retransmitted frame's name
+_PS_PER_NS = 1000  # picoseconds per nanosecond
 
 
 class Frame(NamedTuple):
@@ -28,60 +28,60 @@ class Frame(NamedTuple):
     number: int | None = None
 
 
-class Sent(NamedTuple):
-    """A decoded frame on a link. ``again``: it is a retransmission."""
+class TracedFrame(NamedTuple):
+    """Decoded frame of a link's log. ``is_retransmission``: its number was sent before."""
 
     logged: LoggedFrame
     frame: Frame
-    again: bool = False
+    is_retransmission: bool = False
 
     @property
     def begin_ns(self) -> float:
         """Start of the frame in ns."""
-        return self.logged.begin / _PS
+        return self.logged.begin / _PS_PER_NS
 
     @property
     def end_ns(self) -> float:
         """End of the frame in ns."""
-        return self.logged.end / _PS
+        return self.logged.end / _PS_PER_NS
 
 
-#: Decodes the beginning of a frame; None for a frame of another system. Is called in order of time.
+#: Decoder of the beginning of a frame; returns None for a frame of another system. Called in order of time.
 Decode = Callable[[LoggedFrame], Frame | None]
 
 
-def decoded(log: LinkLog, decode: Decode) -> list[Sent]:
-    """Return the frames of a log that belong to the system, in order of time."""
-    seen: set[tuple[int, Hashable, int]] = set()
-    found = []
-    for logged in sorted(log.frames, key=lambda one: one.begin):
+def decode_log(log: LinkLog, decode: Decode) -> list[TracedFrame]:
+    """Return the frames of a log that ``decode`` recognises, in order of time."""
+    keys: set[tuple[int, Hashable, int]] = set()
+    frames = []
+    for logged in sorted(log.frames, key=lambda entry: entry.begin):
         frame = decode(logged)
         if frame is None:
             continue
         if not logged.up or frame.number is None:
-            found.append(Sent(logged, frame))
+            frames.append(TracedFrame(logged, frame))
             continue
         key = logged.port, frame.stream, frame.number
-        found.append(Sent(logged, frame, key in seen))
-        seen.add(key)
-    return found
+        frames.append(TracedFrame(logged, frame, key in keys))
+        keys.add(key)
+    return frames
 
 
-def add_links(trace: Trace, sent: Sequence[Sent], nodes: Sequence[str], left_out: int = 0) -> None:
+def add_links(trace: Trace, sent: Sequence[TracedFrame], nodes: Sequence[str], left_out: int = 0) -> None:
     """Add a slice per frame on its link; ``nodes`` are the names of nodes by port.
 
     Each slice names its ``peer``, the other end. A fault of the network is an instant at the frame's end.
     """
-    named = {worker_endpoint(number).mac: name for number, name in enumerate(nodes)}
-    for one in trace.first("frames", sent, left_out):
-        logged, frame = one.logged, one.frame
-        peer = named.get(logged.destination if logged.up else logged.source)
+    names_by_mac = {worker_endpoint(number).mac: name for number, name in enumerate(nodes)}
+    for sent_frame in trace.first("frames", sent, left_out):
+        logged, frame = sent_frame.logged, sent_frame.frame
+        peer = names_by_mac.get(logged.destination if logged.up else logged.source)
         track = f"{'from' if logged.up else 'to'} {nodes[logged.port]}"
-        name = f"{frame.kind} {AGAIN}" if one.again else frame.kind
+        name = f"{frame.kind} {RETRANSMISSION}" if sent_frame.is_retransmission else frame.kind
         facts = {"peer": peer, "bytes": logged.size} | frame.facts
-        trace.slice(NETWORK, track, name, one.begin_ns, one.end_ns, **facts)
+        trace.slice(NETWORK, track, name, sent_frame.begin_ns, sent_frame.end_ns, **facts)
         for fault in logged.faults:
-            trace.instant(NETWORK, track, fault, one.end_ns, frame=name)
+            trace.instant(NETWORK, track, fault, sent_frame.end_ns, frame=name)
 
 
 def link_frame(form: LinkFormat, head: bytes) -> Frame | None:
@@ -102,22 +102,22 @@ def link_frame(form: LinkFormat, head: bytes) -> Frame | None:
     return Frame(kind.name, facts, stream, sequence if kind is LinkKind.DATA else None)
 
 
-def add_credit(trace: Trace, sent: Iterable[Sent], nodes: Sequence[str]) -> None:
+def add_credit(trace: Trace, sent: Iterable[TracedFrame], nodes: Sequence[str]) -> None:
     """Add a counter of new frames that each end of a reliable link may send.
 
     Answers and new frames change it. Each connection of a node has its own counter.
     """
     limits: dict[tuple[int, Hashable], int] = {}
     unsent: dict[tuple[int, Hashable], int] = {}
-    for one in sorted(sent, key=lambda one: one.logged.end):
-        logged, facts = one.logged, one.frame.facts
-        end = logged.port, one.frame.stream
-        if logged.up and one.frame.number is not None and not one.again:
-            unsent[end] = one.frame.number + 1
+    for sent_frame in sorted(sent, key=lambda sent_frame: sent_frame.logged.end):
+        logged, facts = sent_frame.logged, sent_frame.frame.facts
+        end = logged.port, sent_frame.frame.stream
+        if logged.up and sent_frame.frame.number is not None and not sent_frame.is_retransmission:
+            unsent[end] = sent_frame.frame.number + 1
         elif not logged.up and "limit" in facts and not (logged.dropped or logged.corrupted):
             limits[end] = max(limits.get(end, 0), facts["limit"])
         else:
             continue
-        of = f"{nodes[logged.port]}, connection {facts['connection']}" if "connection" in facts else ""
+        owner = f"{nodes[logged.port]}, connection {facts['connection']}" if "connection" in facts else ""
         credit = limits.get(end, 0) - unsent.get(end, 0)
-        trace.counter(NETWORK, f"credit of {of or nodes[logged.port]}", one.end_ns, credit)
+        trace.counter(NETWORK, f"credit of {owner or nodes[logged.port]}", sent_frame.end_ns, credit)

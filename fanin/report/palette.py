@@ -63,8 +63,8 @@ KINDS = {
     "pool": "brown",
     "end": "ink",
 }
-_LIKE = {"relu6": "relu", "global_avg_pool": "pool", "avg_pool": "pool", "im2col": "pool"}
-_LIKE |= dict.fromkeys(("input", "output", "soft_cross_loss"), "end")
+_SAME_COLOUR = {"relu6": "relu", "global_avg_pool": "pool", "avg_pool": "pool", "im2col": "pool"}
+_SAME_COLOUR |= dict.fromkeys(("input", "output", "soft_cross_loss"), "end")
 
 #: Colours of ordered things: degrees of parallelism, hops of a frame. They repeat after the last.
 STEPS = ("blue", "orange", "green", "purple", "red", "sky")
@@ -72,9 +72,9 @@ STEPS = ("blue", "orange", "green", "purple", "red", "sky")
 
 def kind_colour(kind: str) -> str:
     """Return the colour of a kind of layer."""
-    return KINDS.get(_LIKE.get(kind, kind), "grey")
+    return KINDS.get(_SAME_COLOUR.get(kind, kind), "grey")
 
 
 def step_colour(step: int) -> str:
-    """Return the colour of item ``step``, from 0."""
+    """Return the colour of a step, numbered from 0."""
     return STEPS[step % len(STEPS)]

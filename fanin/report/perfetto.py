@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-MOST_EVENTS = 20_000  # per kind in a trace: some megabytes, which a browser opens immediately
+MAX_EVENTS = 20_000  # per kind in a trace: some megabytes, which a browser opens at once
 
 T = TypeVar("T")
 _Thread = tuple[int, str, int]  # process, track, lane
@@ -35,15 +35,18 @@ class Trace:
         for track in tracks:
             self._places.setdefault((pid, track), len(self._places))
 
-    def first(self, what: str, items: Iterable[T], left_out: int = 0) -> Iterator[T]:
-        """Yield the first ``MOST_EVENTS`` items; note how many are left out, including ``left_out``."""
+    def first(self, kind: str, items: Iterable[T], left_out: int = 0) -> Iterator[T]:
+        """Yield the first ``MAX_EVENTS`` items; note how many of this ``kind`` are left out.
+
+        ``left_out``: items that the caller has left out already.
+        """
         for number, item in enumerate(items):
-            if number < MOST_EVENTS:
+            if number < MAX_EVENTS:
                 yield item
             else:
                 left_out += 1
         if left_out:
-            self.note(f"{what} left out", left_out)
+            self.note(f"{kind} left out", left_out)
 
     def slice(self, process: str, thread: str, name: str, begin_ns: float, end_ns: float, **facts: Any) -> None:
         """Add an interval, with ``facts`` about it."""
@@ -72,13 +75,15 @@ class Trace:
 
     def text(self) -> str:
         """Return the trace as text; its times are in microseconds, as the format requires."""
-        used = {event["pid"] for event in self._events}
-        named = [_meta("process", pid, name, pid) for name, pid in self._processes.items() if pid in used]
+        used_processes = {event["pid"] for event in self._events}
+        headers = [
+            _meta("process", pid, name, pid) for name, pid in self._processes.items() if pid in used_processes
+        ]
         for place, thread in enumerate(sorted(self._threads, key=self._order)):
             pid, track, lane = thread
             name = f"{track} ({lane + 1})" if lane else track
-            named.append(_meta("thread", pid, name, place, tid=self._threads[thread]))
-        events = [event for pair in named for event in pair]
+            headers.append(_meta("thread", pid, name, place, tid=self._threads[thread]))
+        events = [event for pair in headers for event in pair]
         value = {"traceEvents": events + self._events, "displayTimeUnit": "ns", "otherData": self._notes}
         return json.dumps(value, separators=(",", ":")) + "\n"
 
@@ -109,10 +114,10 @@ class Trace:
         self._events.append(event | ({"args": facts} if facts else {}))
 
 
-def _meta(what: str, pid: int, name: str, place: int, **ids: int) -> list[dict[str, Any]]:
+def _meta(kind: str, pid: int, name: str, place: int, **ids: int) -> list[dict[str, Any]]:
     """Return the events that name a process or thread and set its place."""
     ids = {"pid": pid, **ids}
     return [
-        {"ph": "M", **ids, "name": f"{what}_name", "args": {"name": name}},
-        {"ph": "M", **ids, "name": f"{what}_sort_index", "args": {"sort_index": place}},
+        {"ph": "M", **ids, "name": f"{kind}_name", "args": {"name": name}},
+        {"ph": "M", **ids, "name": f"{kind}_sort_index", "args": {"sort_index": place}},
     ]

@@ -16,12 +16,12 @@ class Canvas:
         self._parts: list[str] = []
 
     def _add(self, element: str, css: str, title: str, **attributes: float | str) -> None:
-        shown = " ".join(
+        text = " ".join(
             f'{name.replace("_", "-")}="{round(value, 2) if isinstance(value, float) else escape(str(value))}"'
             for name, value in attributes.items()
         )
         inner = f"<title>{escape(title)}</title>" if title else ""
-        self._parts.append(f'<{element} class="{css}" {shown}>{inner}</{element}>')
+        self._parts.append(f'<{element} class="{css}" {text}>{inner}</{element}>')
 
     def rect(self, x: float, y: float, width: float, height: float, css: str, title: str = "") -> None:
         """Add a rectangle with slightly rounded corners."""

@@ -13,31 +13,31 @@ from typing import Any
 
 from fanin.base.errors import InputError
 from fanin.base.scratch import LIVE_FILE, write_file
-from fanin.runs.lock import made_directory
+from fanin.runs.lock import ensure_directory
 from fanin.runs.output import RUN_FILE, finite
-from fanin.runs.progress import Remaining, StatusLine
+from fanin.runs.progress import StatusLine, TimeLeft
 
 FORMAT = 1
 TRAINING = "training"  # the stage in which progress is counted
-EACH_SECONDS = 1.0  # minimum time between two writes
-MOST_SAMPLES = 512  # per series; a full series drops every second point and samples half as often
+MIN_SECONDS_BETWEEN_WRITES = 1.0  # minimum time between two writes
+MAX_SAMPLES = 512  # per series; a full series drops every second point and samples half as often
 
 
 class Series:
-    """Series of points over time or epochs. A series over ``MOST_SAMPLES`` points is thinned evenly."""
+    """Series of points over time or epochs. A series over ``MAX_SAMPLES`` points is thinned evenly."""
 
     def __init__(self) -> None:
         self.points: list[tuple[float, float]] = []
-        self._each, self._seen = 1, 0
+        self._stride, self._count = 1, 0
 
     def add(self, at: float, value: float) -> None:
         """Add a point; a thinned series keeps only every second, fourth, eighth … point."""
-        self._seen += 1
-        if (self._seen - 1) % self._each:
+        self._count += 1
+        if (self._count - 1) % self._stride:
             return
-        if len(self.points) == MOST_SAMPLES:
+        if len(self.points) == MAX_SAMPLES:
             del self.points[1::2]
-            self._each *= 2
+            self._stride *= 2
         self.points.append((at, value))
 
 
@@ -59,17 +59,17 @@ class LiveFile:
         """
         self._path = folder / LIVE_FILE
         self._facts: dict[str, Any] = {"command": command, "title": title, "unit": unit}
-        self._made = contextlib.ExitStack()
-        self._remaining = Remaining(0)
+        self._folder = contextlib.ExitStack()
+        self._time_left = TimeLeft(0)
         self._done, self._total = 0, 0
         self._seconds_left: float | None = None
-        self._stage, self._now = "", dict[str, Any]()
+        self._stage, self._values = "", dict[str, Any]()
         self._counts, self._losses = Series(), dict[str, Series]()
-        self._began, self._written = 0.0, -EACH_SECONDS
+        self._start, self._last_write = 0.0, -MIN_SECONDS_BETWEEN_WRITES
 
     def stage(self, text: str) -> None:
         """Write the current stage, in words; the first call creates the file."""
-        if not self._began:
+        if not self._start:
             self._begin()
         if text != self._stage:
             self._stage = text
@@ -77,15 +77,15 @@ class LiveFile:
 
     def expect(self, total: int) -> None:
         """Set the total number of units and restart the estimate of the time left."""
-        self._total, self._remaining = total, Remaining(total)
+        self._total, self._time_left = total, TimeLeft(total)
 
-    def advance(self, done: int, **now: str | int | float) -> str:
-        """Record ``done`` units and the values ``now``; return the time left (``Remaining.words``)."""
-        self._done, self._seconds_left, self._now = done, self._remaining.seconds(done), now
-        if time.monotonic() - self._written >= EACH_SECONDS:
+    def advance(self, done: int, **values: str | int | float) -> str:
+        """Record ``done`` units and the page's other ``values``; return the time left (``TimeLeft.words``)."""
+        self._done, self._seconds_left, self._values = done, self._time_left.seconds(done), values
+        if time.monotonic() - self._last_write >= MIN_SECONDS_BETWEEN_WRITES:
             self._counts.add(self._seconds, done)
             self._write()
-        return self._remaining.words(self._seconds_left)
+        return self._time_left.words(self._seconds_left)
 
     def losses(self, series: str, at: float, loss: float) -> None:
         """Add the loss after ``at`` epochs to a series; the next write of the file contains it."""
@@ -99,25 +99,25 @@ class LiveFile:
     ) -> None:
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)
-        self._made.close()
+        self._folder.close()
 
     @property
     def _seconds(self) -> float:
-        return time.time() - self._began
+        return time.time() - self._start
 
     def _begin(self) -> None:
-        self._began = time.time()
+        self._start = time.time()
         with contextlib.suppress(InputError):
-            self._made.enter_context(made_directory(self._path.parent))
+            self._folder.enter_context(ensure_directory(self._path.parent))
         self._facts |= {
             "pid": os.getpid(),
             "host": socket.gethostname(),
-            "began": self._began,
+            "began": self._start,
             "earlier": changed_ns(self._path.with_name(RUN_FILE)),
         }
 
     def _write(self) -> None:
-        self._written = time.monotonic()
+        self._last_write = time.monotonic()
         value = {
             "format": FORMAT,
             **self._facts,
@@ -126,7 +126,7 @@ class LiveFile:
             "done": self._done,
             "total": self._total,
             "seconds_left": self._seconds_left,
-            "now": self._now,
+            "now": self._values,
             "counts": self._counts.points,
             "losses": {name: series.points for name, series in self._losses.items()},
         }
@@ -139,25 +139,25 @@ class RunStatus(StatusLine):
 
     def __init__(self, live: LiveFile) -> None:
         super().__init__()
-        self._live = live
+        self._live_file = live
 
     def stage(self, text: str) -> None:
         """Show the current stage, in words."""
-        self._live.stage(text)
+        self._live_file.stage(text)
         self.show(text)
 
     def expect(self, total: int) -> None:
         """Set the total number of units."""
-        self._live.expect(total)
+        self._live_file.expect(total)
 
-    def advance(self, done: int, text: str, **now: str | int | float) -> None:
-        """Record ``done`` units: show ``text`` and the time left on the terminal, and ``now`` on the page."""
-        self._live.stage(TRAINING)
-        self.show(text + self._live.advance(done, **now))
+    def advance(self, done: int, text: str, **values: str | int | float) -> None:
+        """Record ``done`` units: show ``text`` and the time left on the terminal, ``values`` on the page."""
+        self._live_file.stage(TRAINING)
+        self.show(text + self._live_file.advance(done, **values))
 
     def losses(self, series: str, at: float, loss: float) -> None:
         """Add the loss after ``at`` epochs to a series of the live file."""
-        self._live.losses(series, at, loss)
+        self._live_file.losses(series, at, loss)
 
 
 def changed_ns(path: Path) -> int | None:

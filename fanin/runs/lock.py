@@ -14,7 +14,7 @@ from pathlib import Path
 from fanin.base.errors import InputError
 from fanin.base.plain import folder_below, new_file
 from fanin.base.records import read_object
-from fanin.base.scratch import WRITER_FILE, delete_scratch, reported
+from fanin.base.scratch import WRITER_FILE, as_input_error, delete_scratch
 
 
 @dataclass(frozen=True)
@@ -27,27 +27,27 @@ class Writer:
     def __str__(self) -> str:
         if self.pid is None:
             return "another process"
-        elsewhere = "" if self.host == socket.gethostname() else f" on {self.host}"
-        return f"process {self.pid}{elsewhere}"
+        location = "" if self.host == socket.gethostname() else f" on {self.host}"
+        return f"process {self.pid}{location}"
 
 
 @contextlib.contextmanager
-def sole_writer(path: Path, *, linked: bool = True) -> Iterator[int]:
+def sole_writer(path: Path, *, follow_link: bool = True) -> Iterator[int]:
     """Lock a directory for this process and yield its descriptor.
 
     An absent directory is created, and deleted if it stays empty. The system locks the directory itself, so the
     lock always ends with the process. On file systems without locks, no process is refused. Incomplete files of
     a killed process are deleted. Raises InputError if another process writes the directory.
 
-    - ``linked``: False refuses a path that is a link.
+    - ``follow_link``: False refuses a path that is a link.
     """
-    with made_directory(path), _opened(path, linked) as folder:
-        if not _locked(folder):
-            known = writer_of(path) or Writer()
-            raise InputError(f"{path}: {known} is writing it; wait until it ends, or choose another folder")
-        with reported(path):
+    with ensure_directory(path), _open_directory(path, follow_link) as folder:
+        if not _try_lock(folder):
+            writer = writer_of(path) or Writer()
+            raise InputError(f"{path}: {writer} is writing it; wait until it ends, or choose another folder")
+        with as_input_error(path):
             delete_scratch(folder)
-        with reported(path / WRITER_FILE), new_file(WRITER_FILE, folder) as file:
+        with as_input_error(path / WRITER_FILE), new_file(WRITER_FILE, folder) as file:
             file.write(json.dumps(asdict(Writer(os.getpid(), socket.gethostname()))).encode())
         try:
             yield folder
@@ -57,23 +57,27 @@ def sole_writer(path: Path, *, linked: bool = True) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def made_directory(path: Path) -> Iterator[None]:
+def ensure_directory(path: Path) -> Iterator[None]:
     """Create a directory if it is absent, and delete it at the end if it is empty then. Raises InputError."""
-    absent = [place for place in (path.absolute(), *path.absolute().parents) if not place.exists()]
-    with reported(path):
+    absent = [
+        path_to_delete
+        for path_to_delete in (path.absolute(), *path.absolute().parents)
+        if not path_to_delete.exists()
+    ]
+    with as_input_error(path):
         path.mkdir(parents=True, exist_ok=True)
     try:
         yield
     finally:
         with contextlib.suppress(OSError):  # a folder with files stays
-            for place in absent:
-                place.rmdir()
+            for path_to_delete in absent:
+                path_to_delete.rmdir()
 
 
 def writer_of(path: Path) -> Writer | None:
     """Return the process that holds :func:`sole_writer` of a directory; None if no process does."""
-    with _opened(path) as folder:
-        if _locked(folder, fcntl.LOCK_SH):
+    with _open_directory(path) as folder:
+        if _try_lock(folder, fcntl.LOCK_SH):
             return None
     try:
         return Writer(**(read_object(path / WRITER_FILE) or {}))
@@ -82,16 +86,16 @@ def writer_of(path: Path) -> Writer | None:
 
 
 @contextlib.contextmanager
-def _opened(path: Path, linked: bool = True) -> Iterator[int]:
-    """Open a directory, which closing it unlocks. ``linked``: False refuses a path that is a link."""
+def _open_directory(path: Path, follow_link: bool = True) -> Iterator[int]:
+    """Open a directory; closing it releases its lock. ``follow_link``: False refuses a path that is a link."""
     with contextlib.ExitStack() as stack:
-        with reported(path):
-            opening = folder_below(path) if linked else folder_below(path.parent, path.name)
+        with as_input_error(path):
+            opening = folder_below(path) if follow_link else folder_below(path.parent, path.name)
             folder = stack.enter_context(opening)
         yield folder
 
 
-def _locked(folder: int, kind: int = fcntl.LOCK_EX) -> bool:
+def _try_lock(folder: int, kind: int = fcntl.LOCK_EX) -> bool:
     """Lock an open directory; return False if another process holds the lock."""
     try:
         fcntl.flock(folder, kind | fcntl.LOCK_NB)

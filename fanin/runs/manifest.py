@@ -1,4 +1,4 @@
-"""``.files.json``: the files of a folder that fanin has written. fanin deletes no other file of it."""
+"""Manifest ``.files.json`` of a folder: list of the files that fanin has written. fanin deletes no others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fanin.base.records import read_object
 from fanin.base.scratch import write_file
 
 MANIFEST_FILE = ".files.json"
-_DEPTH, _LONGEST = 16, 255  # folders of a name, bytes of each
+_MAX_DEPTH, _MAX_NAME_BYTES = 16, 255  # of a path in the manifest
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR)  # absent, behind a link, or a folder
 
 
@@ -35,7 +35,7 @@ class Manifest:
         """Write the manifest of a folder."""
         write_file(folder / MANIFEST_FILE, json.dumps(asdict(self), indent=1) + "\n")
 
-    def added(self, names: Iterable[str]) -> Manifest:
+    def with_files(self, names: Iterable[str]) -> Manifest:
         """Return the manifest with these files added."""
         return Manifest(self.mark, (*self.files, *sorted(set(names) - set(self.files))))
 
@@ -46,10 +46,10 @@ def read_manifest(folder: Path | int) -> Manifest | None:
     A manifest that names a file outside the folder counts as none.
     """
     if isinstance(folder, int):
-        found = read_object(MANIFEST_FILE, folder=folder)
+        value = read_object(MANIFEST_FILE, folder=folder)
     else:
-        found = read_object(folder / MANIFEST_FILE)
-    match found:
+        value = read_object(folder / MANIFEST_FILE)
+    match value:
         case {"mark": str(mark), "files": list(files)} if all(map(_is_inside, files)):
             return Manifest(mark, tuple(files))
     return None
@@ -60,11 +60,11 @@ def list_files(folder: Path, names: Iterable[str]) -> None:
 
     A class folder of a run uses the manifest of the run's folder. Without a manifest, nothing is written.
     """
-    for top in (folder, *folder.parents[1:2]):
-        if manifest := read_manifest(top):
-            added = manifest.added((folder / name).relative_to(top).as_posix() for name in names)
+    for root in (folder, *folder.parents[1:2]):
+        if manifest := read_manifest(root):
+            added = manifest.with_files((folder / name).relative_to(root).as_posix() for name in names)
             if added != manifest:
-                added.write(top)
+                added.write(root)
             return
 
 
@@ -77,19 +77,19 @@ def replace_files(folder: Path | int, source: Path, mark: str) -> None:
 
     - ``folder``: path or descriptor.
     """
-    found = [file.relative_to(source).as_posix() for file in source.rglob("*") if not file.is_dir()]
-    files = sorted(name for name in found if name != MANIFEST_FILE)
+    paths = [file.relative_to(source).as_posix() for file in source.rglob("*") if not file.is_dir()]
+    files = sorted(name for name in paths if name != MANIFEST_FILE)
     check_places(folder, files)
-    with folder_below(folder) as top:
-        if before := read_manifest(top):
-            _delete_listed(top, before)
+    with folder_below(folder) as root:
+        if earlier := read_manifest(root):
+            _delete_listed(root, earlier)
         Manifest(mark, tuple(files)).write(source)
         for name in (MANIFEST_FILE, *sorted(files, key=lambda name: name == mark)):
-            *parents, last = PurePosixPath(name).parts
-            with folder_below(top, *parents, make=True) as place:
-                os.replace(source / name, last, dst_dir_fd=place)
-        for empty in (each for each in source.rglob("*") if each.is_dir()):
-            make_folder(top, empty.relative_to(source).as_posix())
+            *parents, file_name = PurePosixPath(name).parts
+            with folder_below(root, *parents, create=True) as parent:
+                os.replace(source / name, file_name, dst_dir_fd=parent)
+        for subfolder in filter(Path.is_dir, source.rglob("*")):  # also the empty ones
+            make_folder(root, subfolder.relative_to(source).as_posix())
 
 
 def make_folder(folder: Path | int, name: str) -> None:
@@ -97,7 +97,7 @@ def make_folder(folder: Path | int, name: str) -> None:
 
     - ``folder``: path or descriptor.
     """
-    with folder_below(folder, *PurePosixPath(name).parts, make=True):
+    with folder_below(folder, *PurePosixPath(name).parts, create=True):
         pass
 
 
@@ -106,13 +106,13 @@ def delete_files(folder: Path) -> bool:
 
     Return whether there is a manifest; without one, nothing is deleted. Raises OSError, also for a link.
     """
-    with folder_below(folder.parent, folder.name) as top:
-        manifest = read_manifest(top)
+    with folder_below(folder.parent, folder.name) as root:
+        manifest = read_manifest(root)
         if manifest is None:
             return False
-        _delete_listed(top, manifest)
+        _delete_listed(root, manifest)
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(MANIFEST_FILE, dir_fd=top)
+            os.unlink(MANIFEST_FILE, dir_fd=root)
     with contextlib.suppress(OSError):  # holds files of others
         folder.rmdir()
     return True
@@ -136,18 +136,18 @@ def _mode(folder: Path | int, name: str) -> int:
 def _delete_listed(folder: int, manifest: Manifest) -> None:
     """Delete the files of a manifest, the mark first, and then their empty folders."""
     for name in sorted(manifest.files, key=lambda name: name != manifest.mark):
-        *parents, last = PurePosixPath(name).parts
+        *parents, file_name = PurePosixPath(name).parts
         try:
-            with folder_below(folder, *parents) as place:
-                os.unlink(last, dir_fd=place)
+            with folder_below(folder, *parents) as parent_folder:
+                os.unlink(file_name, dir_fd=parent_folder)
         except OSError as error:
             if error.errno not in _NO_FILE:
                 raise
     empty = {parent for name in manifest.files for parent in _folders(name)}
-    for parent in sorted(empty, key=lambda each: each.count("/"), reverse=True):
-        *parents, last = PurePosixPath(parent).parts
-        with contextlib.suppress(OSError), folder_below(folder, *parents) as place:
-            os.rmdir(last, dir_fd=place)  # OSError: holds other files, is absent or a link
+    for parent in sorted(empty, key=lambda path: path.count("/"), reverse=True):
+        *parents, file_name = PurePosixPath(parent).parts
+        with contextlib.suppress(OSError), folder_below(folder, *parents) as parent_folder:
+            os.rmdir(file_name, dir_fd=parent_folder)  # OSError: holds other files, is absent or a link
 
 
 def _is_inside(name: object) -> bool:
@@ -158,7 +158,9 @@ def _is_inside(name: object) -> bool:
     if not path.name or path.is_absolute() or ".." in path.parts or str(path) != name or "\0" in name:
         return False
     try:
-        return len(path.parts) <= _DEPTH and all(len(part.encode()) <= _LONGEST for part in path.parts)
+        return len(path.parts) <= _MAX_DEPTH and all(
+            len(part.encode()) <= _MAX_NAME_BYTES for part in path.parts
+        )
     except UnicodeEncodeError:
         return False
 

@@ -26,7 +26,7 @@ _OPTION = "option"  # in a field's metadata
 REQUIRED = dataclasses.MISSING  #: default of an option that must be given
 
 
-class Place(Enum):
+class FileUse(Enum):
     """Use of the file or folder that an option names."""
 
     INPUT = "reads"  #: hashed into the provenance
@@ -51,7 +51,7 @@ class Option:
 
     - ``name``: name of the field, the Python argument and the JSON key; with dashes on a command line.
     - ``kind``: type of one value: bool, int, float, str, Path or a StrEnum, whose members are the choices.
-    - ``several``: True if the option may be repeated; the value is then a tuple.
+    - ``repeatable``: True if the option may be repeated; the value is then a tuple.
     - ``default``: value of an option that is not given; ``REQUIRED``: the option must be given.
     - ``meaning``: text of ``--help``.
     - ``group``: heading in help.
@@ -62,17 +62,17 @@ class Option:
     - ``low``, ``high``: inclusive limits of a number; None: only the run checks the value.
     - ``short``: short form on a command line, such as ``-o``.
     - ``positional``: True for an argument without dashes.
-    - ``place``: use of the file that the option names; None: the option names no file.
-    - ``of``: trait that a run must have for this option; None: every run has the option.
-    - ``rivals``: name of a set of mutually exclusive options; None: the option excludes no other.
+    - ``file_use``: use of the file that the option names; None: the option names no file.
+    - ``trait``: trait that a run must have for this option; None: every run may have the option.
+    - ``exclusive``: name of a set of options of which at most one may be given; None: no such set.
     - ``aliases``: earlier names.
     - ``training``: True if the option affects training, so that a resumed run keeps it.
-    - ``beside``: True if a run that is compared with the first one may have another value.
+    - ``beside``: True if a run of ``--beside``, which is compared with the first one, may have another value.
     """
 
     name: str
     kind: type[Any]
-    several: bool
+    repeatable: bool
     default: Any
     meaning: str
     group: Group
@@ -84,9 +84,9 @@ class Option:
     high: float | None = None
     short: str | None = None
     positional: bool = False
-    place: Place | None = None
-    of: Trait | None = None
-    rivals: str | None = None
+    file_use: FileUse | None = None
+    trait: Trait | None = None
+    exclusive: str | None = None
     aliases: tuple[str, ...] = ()
     training: bool = True
     beside: bool = False
@@ -102,31 +102,31 @@ class Option:
         return tuple(map(str, self.kind)) if issubclass(self.kind, StrEnum) else self.choices
 
     @property
-    def word(self) -> str:
+    def label(self) -> str:
         """Name in a message, as on a command line."""
         if self.positional:
             return self.metavar or self.name
-        return self.short or dashed(self.name)
+        return self.short or option_flag(self.name)
 
     @property
     def help(self) -> str:
         """Text of help: meaning, unit and default."""
         text = f"{self.meaning}, in {self.unit}" if self.unit else self.meaning
         default = self.default_text
-        silent = self.required or self.several or self.kind is bool
-        if default is None and self.default is not None and not silent:
-            default = shown(self.default)
+        omits_default = self.required or self.repeatable or self.kind is bool
+        if default is None and self.default is not None and not omits_default:
+            default = value_text(self.default)
         return text if default is None else f"{text} (default: {default})"
 
-    def shown(self, value: Any) -> str:
+    def value_text(self, value: Any) -> str:
         """Return a value as text for messages."""
-        return "none" if value is None else shown(value)
+        return "none" if value is None else value_text(value)
 
-    def spelled(self, value: Any) -> str:
+    def as_written(self, value: Any) -> str:
         """Return the option with a value as on a command line."""
         if self.kind is bool:
-            return dashed(self.name if value else f"no-{self.name}")
-        return f"{self.word} {self.shown(value)}"
+            return option_flag(self.name if value else f"no-{self.name}")
+        return f"{self.label} {self.value_text(value)}"
 
     def check(self, value: Any) -> None:
         """Raise InputError for a value outside the range or the choices."""
@@ -137,33 +137,35 @@ class Option:
         low, high = self.low, self.high
         if (low is None or value >= low) and (high is None or value <= high):
             return
-        limits = f"at least {shown(low)}" if high is None else f"in [{shown(low)}, {shown(high)}]"
-        raise InputError(f"{self.name.replace('_', '-')} must be {limits}, not {shown(value)}")
+        limits = (
+            f"at least {value_text(low)}" if high is None else f"in [{value_text(low)}, {value_text(high)}]"
+        )
+        raise InputError(f"{self.name.replace('_', '-')} must be {limits}, not {value_text(value)}")
 
-    def converted(self, value: Any) -> Any:
+    def convert(self, value: Any) -> Any:
         """Check a value from Python or JSON and convert it to the option's kind. Raises InputError."""
         if value is None:
             if self.required:
                 raise InputError(f"{self.name} must be given")
             return self.default
-        values = value if isinstance(value, list | tuple) and self.several else [value]
-        found = tuple(map(self._one, values))
-        return found if self.several else found[0]
+        values = value if isinstance(value, list | tuple) and self.repeatable else [value]
+        converted = tuple(map(self._convert_one, values))
+        return converted if self.repeatable else converted[0]
 
-    def parsed(self, text: str) -> Any:
+    def parse(self, text: str) -> Any:
         """Convert text from a command line to the option's value. Raises InputError."""
         if self.kind in (int, float):
-            with contextlib.suppress(ValueError):  # converted() rejects text that is not a number
-                return self.converted(self.kind(text))
-        return self.converted(text)
+            with contextlib.suppress(ValueError):  # convert() rejects text that is not a number
+                return self.convert(self.kind(text))
+        return self.convert(text)
 
-    def _one(self, value: Any) -> Any:
+    def _convert_one(self, value: Any) -> Any:
         if issubclass(self.kind, StrEnum):
             self.check(value)
             return self.kind(value)
-        accepted, what = _ACCEPTED[Path if self.place else self.kind]
+        accepted, kind_name = _ACCEPTED[Path if self.file_use else self.kind]
         if not isinstance(value, accepted) or (isinstance(value, bool) and self.kind is not bool):
-            raise InputError(f"{self.name} must be {what}, not {value!r}")
+            raise InputError(f"{self.name} must be {kind_name}, not {value!r}")
         return os.fspath(value) if isinstance(value, os.PathLike) and self.kind is str else self.kind(value)
 
 
@@ -200,10 +202,10 @@ class Group:
     training: bool = True
 
 
-def option(group: Group, default: Any, meaning: str, metavar: str | None = None, **more: Any) -> Any:
-    """Return a field of an options table. ``more``: other members of :class:`Option`."""
-    made = {"default": default, "meaning": meaning, "metavar": metavar, "group": group}
-    return field(default=default, metadata={_OPTION: {"training": group.training, **made, **more}})
+def option(group: Group, default: Any, meaning: str, metavar: str | None = None, **members: Any) -> Any:
+    """Return a field of an options table. ``members``: other members of :class:`Option`."""
+    metadata = {"default": default, "meaning": meaning, "metavar": metavar, "group": group}
+    return field(default=default, metadata={_OPTION: {"training": group.training, **metadata, **members}})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +215,7 @@ class Options:
     :func:`option` makes the fields. A field's type is ``kind``, ``kind | None``, or ``tuple[kind, ...]`` for an
     option that may be repeated.
 
-    - ``given``: names of the options that the caller has given.
+    - ``given``: names of the options that the caller has set, also to their defaults.
     """
 
     given: frozenset[str] = frozenset()
@@ -225,43 +227,47 @@ class Options:
         An earlier name works and causes a DeprecationWarning. Raises InputError for a value of another kind or
         out of range, TypeError for an unknown name.
         """
-        known = {option.name: option for option in options_of(cls)}
-        now = {alias: option.name for option in known.values() for alias in option.aliases}
-        for name in given.keys() & now:
-            if now[name] in given:
-                raise TypeError(f"{name} and {now[name]} are the same option")
-            warnings.warn(f"{name} is {now[name]} now", DeprecationWarning, stacklevel=4)
-        given = {now.get(name, name): value for name, value in given.items()}
-        if strange := [name for name in given if name not in known]:
-            raise TypeError(f"there is no option {strange[0]!r}")
-        needed = [name for name, option in known.items() if option.required]
-        values = {**dict.fromkeys(needed), **given}
-        has = {n: known[n].converted(value) for n, value in values.items() if value is not None or n in needed}
-        found = cls(**has, given=frozenset(has))
-        found.check_values()
-        return found
+        options = {option.name: option for option in options_of(cls)}
+        new_names = {alias: option.name for option in options.values() for alias in option.aliases}
+        for name in given.keys() & new_names:
+            if new_names[name] in given:
+                raise TypeError(f"{name} and {new_names[name]} are the same option")
+            warnings.warn(f"{name} is {new_names[name]} now", DeprecationWarning, stacklevel=4)
+        given = {new_names.get(name, name): value for name, value in given.items()}
+        if unknown := [name for name in given if name not in options]:
+            raise TypeError(f"there is no option {unknown[0]!r}")
+        required = [name for name, option in options.items() if option.required]
+        values = {**dict.fromkeys(required), **given}
+        converted = {
+            name: options[name].convert(value)
+            for name, value in values.items()
+            if value is not None or name in required
+        }
+        read = cls(**converted, given=frozenset(converted))
+        read.check_values()
+        return read
 
     @classmethod
     def of(cls, args: Any) -> Self:
         """Return the options of a parsed command line (``fanin.cli.options``). Raises InputError."""
-        values = {option.name: option.converted(getattr(args, option.name)) for option in options_of(cls)}
-        found = cls(**values, given=args.given)
-        found.check_values()
-        return found
+        values = {option.name: option.convert(getattr(args, option.name)) for option in options_of(cls)}
+        parsed = cls(**values, given=args.given)
+        parsed.check_values()
+        return parsed
 
     def check_values(self) -> None:
         """Raise InputError for the first value outside its range or choices."""
         for option in options_of(type(self)):
             value = getattr(self, option.name)
-            for each in value if option.several and value else [value]:
-                option.check(each)
+            for item in value if option.repeatable and value else [value]:
+                option.check(item)
 
     def refuse(self, reasons: Mapping[Trait, str]) -> None:
         """Raise InputError for given options whose trait the run lacks. ``reasons``: why, by trait."""
         for trait, reason in reasons.items():
-            options = (each for each in options_of(type(self)) if each.of == trait and each.name in self.given)
-            if words := [each.word for each in options]:
-                raise InputError(f"{', '.join(words)}: {reason}")
+            given = (option for option in options_of(type(self)) if option.name in self.given)
+            if names := [option.label for option in given if option.trait == trait]:
+                raise InputError(f"{', '.join(names)}: {reason}")
 
     def as_json(self) -> dict[str, Any]:
         """Return all values by name, with paths as text."""
@@ -272,21 +278,21 @@ class Options:
 
         Raises InputError if a positional argument is given and an earlier one is not.
         """
-        found: list[str] = []
+        words: list[str] = []
         for option in options_of(type(self)):
             value = getattr(self, option.name)
             if value is None or value == option.default or option.positional:
                 continue
             if option.kind is bool:
-                found.append(option.spelled(value))
+                words.append(option.as_written(value))
             elif option.short:
-                joined = str(value).startswith("-")
-                found += [f"{option.short}{value}"] if joined else [option.short, str(value)]
+                attached = str(value).startswith("-")
+                words += [f"{option.short}{value}"] if attached else [option.short, str(value)]
             else:
-                found += [f"{option.word}={each}" for each in (value if option.several else [value])]
-        return [*found, *self._places()]
+                words += [f"{option.label}={item}" for item in (value if option.repeatable else [value])]
+        return [*words, *self._positional_words()]
 
-    def _places(self) -> list[str]:
+    def _positional_words(self) -> list[str]:
         """Return the positional arguments up to the last one that is not at its default."""
         options = [option for option in options_of(type(self)) if option.positional]
         while options and getattr(self, options[-1].name) in (None, options[-1].default):
@@ -304,7 +310,7 @@ OUTPUT = Group("output", training=False)
 class RunOptions(Options):
     """Options of a run that writes a folder."""
 
-    output: Path | None = option(OUTPUT, None, "the run's folder", "DIR", short="-o", place=Place.OUTPUT)
+    output: Path | None = option(OUTPUT, None, "the run's folder", "DIR", short="-o", file_use=FileUse.OUTPUT)
 
 
 def options_of(table: type[Options]) -> tuple[Option, ...]:
@@ -316,7 +322,7 @@ def options_of(table: type[Options]) -> tuple[Option, ...]:
 @functools.cache
 def _options_of(table: Any) -> tuple[Option, ...]:
     hints = typing.get_type_hints(table)
-    fields = {each.name: each for each in dataclasses.fields(table)}
+    fields = {member.name: member for member in dataclasses.fields(table)}
     names = dict.fromkeys(
         name for part in table.__mro__ for name in inspect.get_annotations(part) if name in fields
     )
@@ -332,22 +338,22 @@ def option_of(table: type[Options], name: str) -> Option:
     return next(option for option in options_of(table) if option.name == name)
 
 
-def dashed(name: str) -> str:
+def option_flag(name: str) -> str:
     """Return an option's name as on a command line."""
     return f"--{name.replace('_', '-')}"
 
 
-def shown(value: Any) -> str:
+def value_text(value: Any) -> str:
     """Return a value as text for help and messages."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _kind(hint: Any) -> dict[str, Any]:
-    """Return ``kind`` and ``several`` of a field by its type hint."""
+    """Return ``kind`` and ``repeatable`` of a field by its type hint."""
     if isinstance(hint, types.UnionType):
-        (hint,) = (each for each in hint.__args__ if each is not types.NoneType)
-    several = typing.get_origin(hint) is tuple
-    return {"kind": hint.__args__[0] if several else hint, "several": several}
+        (hint,) = (part for part in hint.__args__ if part is not types.NoneType)
+    repeatable = typing.get_origin(hint) is tuple
+    return {"kind": hint.__args__[0] if repeatable else hint, "repeatable": repeatable}
 
 
 def _json(value: Any) -> Any:

@@ -19,10 +19,10 @@ from typing import Any
 from fanin.base.errors import InputError
 from fanin.base.records import Record, open_record, read_object
 from fanin.base.scratch import (
+    as_input_error,
     delete_leftovers,
     is_scratch,
     output_file,
-    reported,
     scratch_prefix,
     umask,
 )
@@ -46,15 +46,15 @@ class Kind:
     name: str
     mark: str  #: JSON file that describes the directory; an earlier directory with it may be replaced
     key: str  #: field of the mark that identifies the kind
-    others: tuple[str, ...]  #: other files and folders of the directory
+    other_names: tuple[str, ...]  #: other files and folders of the directory
     option: str = "-o"  #: option that names the directory
     results: tuple[str, ...] = ()  #: patterns of files that the same command reproduces bit by bit
-    apart: tuple[str, ...] = ()  #: fields of ``results`` that are not compared: versions, times, paths
+    ignored: tuple[str, ...] = ()  #: fields of ``results`` that are not compared: versions, times, paths
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of all files and folders of the directory, the mark first."""
-        return (self.mark, PROVENANCE_FILE, *self.others)
+        return (self.mark, PROVENANCE_FILE, *self.other_names)
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ RUN = Kind(
         PROGRAM_FILE,
         *(f"{CLASSES_FOLDER}/*/{name}" for name in (RUN_FILE, TRACE_FILE, PCAP_FILE, JOB_FILE, PROGRAM_FILE)),
     ),
-    apart=("fanin", "options.data"),
+    ignored=("fanin", "options.data"),
 )
 PARAM_SERVER_RUN = Kind(
     "run",
@@ -95,7 +95,7 @@ PARAM_SERVER_RUN = Kind(
     "gradients_applied",
     (REPORT_FILE, TRACE_FILE, WEIGHTS_FILE),
     results=(WEIGHTS_FILE, RUN_FILE, TRACE_FILE),
-    apart=("configuration.data",),
+    ignored=("configuration.data",),
 )
 RING_RUN = Kind(
     "run",
@@ -103,7 +103,7 @@ RING_RUN = Kind(
     "all_reduces",
     (REPORT_FILE, TRACE_FILE, DISSECTOR_FILE, STATE_FILE),
     results=(STATE_FILE, RUN_FILE, TRACE_FILE),
-    apart=("configuration.data", "resumed"),
+    ignored=("configuration.data", "resumed"),
 )
 CLUSTER_BUILD = Kind(
     "build",
@@ -111,7 +111,7 @@ CLUSTER_BUILD = Kind(
     "network",
     ("plan", "memory", "verilog"),
     results=("build.json", "memory/*", "verilog/*"),
-    apart=("fanin",),
+    ignored=("fanin",),
 )
 CLUSTER_RUN = Kind(
     "run",
@@ -119,7 +119,7 @@ CLUSTER_RUN = Kind(
     "checkpoints",
     (REPORT_FILE, TRACE_FILE, PCAP_FILE, DISSECTOR_FILE, "build", "builds", "states"),
     results=("states/*.npz", RUN_FILE, TRACE_FILE, PCAP_FILE),
-    apart=("fanin", "build.fanin", "data.name"),
+    ignored=("fanin", "build.fanin", "data.name"),
 )
 PLAN = Kind(
     "plan",
@@ -127,7 +127,7 @@ PLAN = Kind(
     "layers",
     (REPORT_FILE, "connections.json", "devices"),
     results=("plan.json", "connections.json", "devices/*"),
-    apart=("solver",),
+    ignored=("solver",),
 )
 SWEEP = Kind(
     "sweep",
@@ -135,7 +135,7 @@ SWEEP = Kind(
     "plans",
     (REPORT_FILE, "plans"),
     results=("sweep.json", "plans/*/plan.json", "plans/*/connections.json", "plans/*/devices/*"),
-    apart=("solver",),
+    ignored=("solver",),
 )
 CAMPAIGN = Kind("campaign", "campaign.json", "runs", (REPORT_FILE, "results.csv", "results.parquet"))
 P4_PROGRAM = Kind("program", JOB_FILE, "program", (PROGRAM_FILE,))
@@ -151,7 +151,7 @@ def scratch_file(path: Path) -> Iterator[Path]:
     """
     folder = _nearest(path.absolute().parent)
     delete_leftovers(folder)
-    with reported(path):
+    with as_input_error(path):
         handle, name = tempfile.mkstemp(dir=folder, prefix=scratch_prefix())
         os.close(handle)
     try:
@@ -162,7 +162,7 @@ def scratch_file(path: Path) -> Iterator[Path]:
 
 def keep_file(scratch: Path, path: Path) -> None:
     """Move a complete temporary file to ``path``. Raises InputError if its folder cannot be written."""
-    with reported(path):
+    with as_input_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         scratch.chmod(0o666 & ~umask())
         scratch.replace(path)
@@ -170,7 +170,7 @@ def keep_file(scratch: Path, path: Path) -> None:
 
 def check_writable(path: Path) -> None:
     """Raise InputError if ``path`` cannot be written; for a check before the work starts."""
-    with reported(path):
+    with as_input_error(path):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         tempfile.TemporaryFile(dir=_nearest(path.absolute().parent), prefix=scratch_prefix()).close()
@@ -178,7 +178,7 @@ def check_writable(path: Path) -> None:
 
 def check_directory(path: Path, kind: Kind = RUN) -> None:
     """Raise InputError unless ``path`` is writable and absent, empty, or an earlier directory of this kind."""
-    with reported(path):
+    with as_input_error(path):
         if path.exists() and not path.is_dir():
             raise InputError(f"{path}: is a file; {kind.option} names a directory")
         if path.exists() and not all(map(is_scratch, path.iterdir())) and not _is_ours(path, kind):
@@ -200,22 +200,22 @@ def output_directory(path: Path, kind: Kind = RUN) -> Iterator[Path]:
     """
     check_directory(path, kind)
     delete_leftovers(path.absolute().parent)
-    with reported(path):
+    with as_input_error(path):
         scratch = Path(tempfile.mkdtemp(dir=_nearest(path.absolute()), prefix=scratch_prefix()))
     try:
         yield scratch
         try:
-            with reported(path):
+            with as_input_error(path):
                 path.mkdir(parents=True, exist_ok=True)
                 replace_files(path, scratch, kind.mark)
         except BaseException as error:  # also a signal: the earlier files may be deleted by now
-            place = path.absolute()
-            kept = Path(tempfile.mkdtemp(dir=_nearest(place.parent), prefix=f"{place.name}-"))
-            scratch.rename(kept)
-            where = f"the new files are in {kept}"
+            target = path.absolute()
+            rescue = Path(tempfile.mkdtemp(dir=_nearest(target.parent), prefix=f"{target.name}-"))
+            scratch.rename(rescue)
+            advice = f"the new files are in {rescue}"
             if isinstance(error, InputError):
-                raise InputError(f"{error}; {where}") from error
-            print(f"fanin: {path}: not all files are replaced; {where}", file=sys.stderr)
+                raise InputError(f"{error}; {advice}") from error
+            print(f"fanin: {path}: not all files are replaced; {advice}", file=sys.stderr)
             raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -224,10 +224,10 @@ def output_directory(path: Path, kind: Kind = RUN) -> Iterator[Path]:
 def check_capture(path: Path, output: Path, kind: Kind) -> None:
     """Raise InputError if frames cannot be written to ``path``, or ``path`` collides with the output folder."""
     check_writable(path)
-    place, folder = path.resolve(), output.resolve()
-    if place == folder or place in folder.parents:
+    capture, folder = path.resolve(), output.resolve()
+    if capture == folder or capture in folder.parents:
         raise InputError(f"{path}: cannot be a file and the folder of others")
-    if place in [folder / name for name in kind.names]:
+    if capture in [folder / name for name in kind.names]:
         raise InputError(f"{path}: cannot be {PCAP_FILE} and {path.name} at once")
 
 
@@ -248,9 +248,9 @@ def class_folders(folder: Path) -> list[Path]:
     """Return the folders of a run's classes, in their order; none of a run of two classes."""
     if (folder / CLASSES_FOLDER).is_symlink():
         return []
-    found = (path.parent for path in (folder / CLASSES_FOLDER).glob(f"*/{RUN.mark}"))
-    own = (part for part in found if part.name.isdecimal() and not part.is_symlink())
-    return sorted(own, key=lambda part: int(part.name))
+    folders = (path.parent for path in (folder / CLASSES_FOLDER).glob(f"*/{RUN.mark}"))
+    numbered = (part for part in folders if part.name.isdecimal() and not part.is_symlink())
+    return sorted(numbered, key=lambda part: int(part.name))
 
 
 def _is_ours(path: Path, kind: Kind) -> bool:
@@ -280,15 +280,15 @@ def open_kind(path: Path, kind: Kind, command: str, hint: str = "") -> Record:
 
 def _nearest(folder: Path) -> Path:
     """Return ``folder``, or its nearest parent that exists."""
-    return next(place for place in (folder, *folder.parents) if place.exists())
+    return next(candidate for candidate in (folder, *folder.parents) if candidate.exists())
 
 
 def finite(value: Any) -> Any:
     """Return a JSON value with None in place of every number that is not finite; JSON has no such numbers."""
     if isinstance(value, dict):
-        return {name: finite(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [finite(each) for each in value]
+        return {name: finite(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(member) for member in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

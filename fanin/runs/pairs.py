@@ -18,37 +18,37 @@ def parse_stops(text: str, count: int, kind: str = "worker") -> dict[int, float]
     - ``kind``: name of a worker in messages.
     """
     stops: dict[int, float] = {}
-    for entry, who, value in pairs("--stop", text, "4:0.02"):
+    for entry, number, value in pairs("--stop", text, "4:0.02"):
         if value > MAX_STOP:
             raise InputError(f"--stop {entry}: at most {MAX_STOP:,} s")
-        add(stops, "--stop", entry, number_of("--stop", entry, who, count, kind), value, kind)
+        add(stops, "--stop", entry, number_of("--stop", entry, number, count, kind), value, kind)
     return stops
 
 
 def pairs(option: str, text: str, example: str) -> Iterator[tuple[str, str, float]]:
-    """Yield each entry, the text before its colon, and the number after it: finite, at least 0."""
+    """Yield each entry of a list, its text before the colon, and the number after it (finite, at least 0)."""
     for entry in text.split(",") if text else ():
-        who, _, number = entry.partition(":")
+        key, _, number = entry.partition(":")
         try:
             value = float(number)
         except ValueError:
             value = math.nan
         if not 0 <= value < math.inf:
             raise InputError(f"{option}: {entry!r} is not of the form {example}")
-        yield entry, who.strip(), value
+        yield entry, key.strip(), value
 
 
-def number_of(option: str, entry: str, who: str, count: int, kind: str = "worker") -> int:
+def number_of(option: str, entry: str, number: str, count: int, kind: str = "worker") -> int:
     """Return the number, below ``count``, of the worker that an entry names. Raises InputError."""
-    if not who.isdecimal() or int(who) >= count:
+    if not number.isdecimal() or int(number) >= count:
         raise InputError(f"{option} {entry}: {kind}s are 0 to {count - 1}")
-    return int(who)
+    return int(number)
 
 
 def add(
-    found: dict[int, float], option: str, entry: str, number: int, value: float, kind: str = "worker"
+    values: dict[int, float], option: str, entry: str, number: int, value: float, kind: str = "worker"
 ) -> None:
-    """Add an entry to ``found``. Raises InputError for a second entry of the same number."""
-    if number in found:
+    """Add an entry to ``values``. Raises InputError for a second entry of the same number."""
+    if number in values:
         raise InputError(f"{option} {entry}: {kind} {number} has been named before")
-    found[number] = value
+    values[number] = value

@@ -14,13 +14,13 @@ from tqdm import tqdm
 from fanin.base.printable import terminal
 from fanin.sim.cosim.run import Progress
 
-MIN_SECONDS = 5.0  # of work before an estimate of the time left
+MIN_SECONDS = 5.0  # work before the first estimate of the time left
 
 
 def progress_bar(iterable: Iterable[Any] | None = None, **options: Any) -> tqdm:
     """Return a tqdm bar on stderr, disabled if stderr is no terminal. Closing the bar erases it."""
-    shown = {"leave": False, "file": terminal(), "disable": not sys.stderr.isatty()}
-    return tqdm(iterable, **(shown | options))
+    defaults = {"leave": False, "file": terminal(), "disable": not sys.stderr.isatty()}
+    return tqdm(iterable, **(defaults | options))
 
 
 class EpochBar:
@@ -47,15 +47,15 @@ class EpochBar:
         self._bar.close()
 
 
-class Remaining:
+class TimeLeft:
     """Estimate of the time left, from the rate of work since the first request."""
 
     def __init__(self, total: int):
         self._total = total
         self._first: tuple[int, float] | None = None
 
-    def after(self, done: int) -> str:
-        """Return the time left after ``done`` units, as of ``words``; empty before the first estimate."""
+    def text(self, done: int) -> str:
+        """Return the time left after ``done`` units, as ``words`` does; empty before the first estimate."""
         return self.words(self.seconds(done))
 
     def seconds(self, done: int) -> float | None:
@@ -63,10 +63,10 @@ class Remaining:
         now = time.monotonic()
         if self._first is None:
             self._first = done, now
-        at_first, began = self._first
-        if done == at_first or now - began < MIN_SECONDS:
+        first_done, start = self._first
+        if done == first_done or now - start < MIN_SECONDS:
             return None
-        return (now - began) * (self._total - done) / (done - at_first)
+        return (now - start) * (self._total - done) / (done - first_done)
 
     @staticmethod
     def words(seconds: float | None) -> str:

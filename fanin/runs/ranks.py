@@ -15,12 +15,12 @@ from fanin.runs.call import Call
 if TYPE_CHECKING:  # NumPy takes a while to load
     from fanin.sim.cosim.run import RunResult
 
-MOST = 1024
-_OWN = (0, 1, 2, 130, 143)  # exit statuses after which the command itself has printed the reason
+MAX_RANKS = 1024
+_REPORTED = (0, 1, 2, 130, 143)  # exit statuses for which the command itself has printed the reason
 
 
 def add_ranks(parser: argparse.ArgumentParser) -> None:
-    """Declare the options for :func:`carry_out`."""
+    """Declare the options for :func:`run_on_ranks`."""
     group = parser.add_argument_group("processes").add_mutually_exclusive_group()
     group.add_argument(
         "--ranks", type=int, metavar="N", help="spread the nodes over N processes of this machine"
@@ -30,21 +30,19 @@ def add_ranks(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def carry_out(args: argparse.Namespace) -> int:
+def run_on_ranks(args: argparse.Namespace) -> int:
     """Run a parsed command on the ranks that it requests; return its exit status."""
-    ranks = (
-        args.ranks if hasattr(args, "mpi") else None
-    )  # only those of add_ranks: nic run's --ranks is a number of nodes
-    ranks = 1 if ranks is None else ranks
-    if not 1 <= ranks <= MOST:
-        raise InputError(f"--ranks must be in 1…{MOST}, not {ranks}")
-    several = ranks > 1
-    started = several and _is_started()
+    # Without --mpi, --ranks is another option: the number of nodes of nic run.
+    ranks = args.ranks if hasattr(args, "mpi") and args.ranks is not None else 1
+    if not 1 <= ranks <= MAX_RANKS:
+        raise InputError(f"--ranks must be in 1…{MAX_RANKS}, not {ranks}")
+    is_spread = ranks > 1
+    started = is_spread and _is_started()
     with fresh_cache(getattr(args, "no_cache", False) and not started):
-        if several and not started:
+        if is_spread and not started:
             return _start(args.argv, ranks)
-        if several or getattr(args, "mpi", False):
-            with _joined() as first:
+        if is_spread or getattr(args, "mpi", False):
+            with _join_ranks() as first:
                 return args.run(args) if first else 0
         return args.run(args)
 
@@ -55,10 +53,10 @@ def _is_started() -> bool:
     return is_started()
 
 
-def refuse_ranks(args: argparse.Namespace | Call, what: str) -> None:
-    """Raise InputError if several ranks are requested together with ``what``, which excludes them."""
+def refuse_ranks(args: argparse.Namespace | Call, option: str) -> None:
+    """Raise InputError if several ranks are requested together with ``option``, which excludes them."""
     if args.mpi or (args.ranks or 1) > 1:
-        raise InputError(f"--{'mpi' if args.mpi else 'ranks'}: does not go with {what}")
+        raise InputError(f"--{'mpi' if args.mpi else 'ranks'}: does not go with {option}")
 
 
 def check_nodes(args: argparse.Namespace | Call, nodes: int) -> None:
@@ -66,35 +64,38 @@ def check_nodes(args: argparse.Namespace | Call, nodes: int) -> None:
     if args.mpi or (args.ranks or 1) > 1:
         from fanin.sim.cosim.ranks import joined, spread
 
-        found = joined()
-        spread([1] * nodes, found.size if found else 1)
+        group = joined()
+        spread([1] * nodes, group.size if group else 1)
 
 
-class Meetings:
-    """Counts and times of ranks' meetings in some runs. They depend on the machine, so no file has them."""
+class MeetingTimes:
+    """Number and duration of the meetings of ranks, summed over runs.
+
+    They depend on the machine, so they are printed, but not written to a file.
+    """
 
     def __init__(self) -> None:
         self.count, self._seconds = 0, 0.0
-        self._waits: list[float] = []  # s, by rank
+        self._wait_seconds: list[float] = []  # seconds of waiting, by rank
 
     def add(self, raw: RunResult) -> None:
         """Add the meetings of a run."""
         self.count += raw.meetings
         self._seconds += raw.seconds
-        before = self._waits or [0.0] * len(raw.meeting_seconds)
-        self._waits = [sum(both) for both in zip(before, raw.meeting_seconds, strict=True)]
+        waits = self._wait_seconds or [0.0] * len(raw.meeting_seconds)
+        self._wait_seconds = [sum(pair) for pair in zip(waits, raw.meeting_seconds, strict=True)]
 
     def facts(self) -> list[list[str]]:
         """Return the rows of a summary; empty for runs in one process."""
         if not self.count:
             return []
-        waits = [100 * seconds / self._seconds for seconds in self._waits]
-        waited = f"waited {min(waits):.0f} to {max(waits):.0f} % of {self._seconds:.1f} s"
-        return [["ranks", f"{len(waits)} met {self.count:,} times, and {waited}"]]
+        shares = [100 * seconds / self._seconds for seconds in self._wait_seconds]
+        text = f"waited {min(shares):.0f} to {max(shares):.0f} % of {self._seconds:.1f} s"
+        return [["ranks", f"{len(shares)} met {self.count:,} times, and {text}"]]
 
 
 @contextlib.contextmanager
-def _joined() -> Iterator[bool]:
+def _join_ranks() -> Iterator[bool]:
     """Join the other ranks. Yield True at rank 0; False at other ranks, after they have served rank 0."""
     from fanin.sim.cosim import ranks
 
@@ -116,10 +117,10 @@ def _start(argv: list[str], ranks: int) -> int:
     except KeyboardInterrupt:  # rank 0 reports the unfinished run
         processes.interrupt()
         status = processes.wait(GRACE_SECONDS)
-        if status not in _OWN:
+        if status not in _REPORTED:
             raise
     finally:
         processes.end()
-    if status in _OWN:
+    if status in _REPORTED:
         return status
     raise ToolFailed(f"rank 0 ended with status {status}, and so all have ended")

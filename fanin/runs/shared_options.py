@@ -1,20 +1,20 @@
-"""Options that several runs have: links of a simulated network, and images to train on."""
+"""Options that runs of several systems share: links of a simulated network, and images to train on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from fanin.runs.option import Group, Options, Place, Trait, option
+from fanin.runs.option import FileUse, Group, Options, Trait, option
 from fanin.sim.network import LinkConfig, NetworkConfig
 
 LINKS = Trait("simulated links")
 NETWORK = Group("network")
 
 
-def fault(group: Group, of: Trait) -> Any:
-    """Return the field of a fault of links: its probability. ``of``: what a run with faults must have."""
-    return option(group, 0.0, "probability per frame and link", "P", of=of)
+def fault(group: Group, trait: Trait) -> Any:
+    """Return the field of a fault of links: its probability. ``trait``: what a run with faults must have."""
+    return option(group, 0.0, "probability per frame and link", "P", trait=trait)
 
 
 def images(group: Group) -> Any:
@@ -25,7 +25,7 @@ def images(group: Group) -> Any:
         "digits, a folder with MNIST's idx files, or an .npz by Keras' convention",
         "DATA",
         positional=True,
-        place=Place.INPUT,
+        file_use=FileUse.INPUT,
     )
 
 
@@ -37,19 +37,19 @@ class LinkOptions(Options):
     duplicate: float = fault(NETWORK, LINKS)
     reorder: float = fault(NETWORK, LINKS)
     corrupt: float = fault(NETWORK, LINKS)
-    link_ns: float = option(NETWORK, LinkConfig.delay_ns, "delay of a link", "N", of=LINKS)
-    switch_ns: float = option(NETWORK, NetworkConfig.switch_ns, "delay of the switch", "N", of=LINKS)
-    gbps: float = option(NETWORK, LinkConfig.gbps, "rate of a link", "G", unit="Gb/s", of=LINKS)
+    link_ns: float = option(NETWORK, LinkConfig.delay_ns, "delay of a link", "N", trait=LINKS)
+    switch_ns: float = option(NETWORK, NetworkConfig.switch_ns, "delay of the switch", "N", trait=LINKS)
+    gbps: float = option(NETWORK, LinkConfig.gbps, "rate of a link", "G", unit="Gb/s", trait=LINKS)
     host_ns: float = option(
-        NETWORK, LinkConfig.host_ns, "time of a host's software per frame, each way", "N", of=LINKS
+        NETWORK, LinkConfig.host_ns, "time of a host's software per frame, each way", "N", trait=LINKS
     )
     host_jitter_ns: float = option(
-        NETWORK, LinkConfig.host_jitter_ns, "mean of a random addition to --host-ns", "N", of=LINKS
+        NETWORK, LinkConfig.host_jitter_ns, "mean of a random addition to --host-ns", "N", trait=LINKS
     )
     frame_bytes: int = option(
         NETWORK,
         LinkConfig.frame_bytes,
         "a shorter frame occupies the wire as one of N bytes",
         "N",
-        of=LINKS,
+        trait=LINKS,
     )

@@ -77,9 +77,9 @@ def read_arrays(path: Path) -> Arrays:
 
 
 def _digest(about: str, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
-    found = hashlib.sha256(about.encode())
+    digest = hashlib.sha256(about.encode())
     for name in sorted(arrays):
         values = arrays[name]
-        found.update(f"\n{name} {values.dtype.str} {values.shape}\n".encode())
-        found.update(np.ascontiguousarray(values).tobytes())
-    return found.hexdigest()
+        digest.update(f"\n{name} {values.dtype.str} {values.shape}\n".encode())
+        digest.update(np.ascontiguousarray(values).tobytes())
+    return digest.hexdigest()

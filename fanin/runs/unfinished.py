@@ -9,13 +9,13 @@ from fanin.base.errors import CheckFailed
 
 INTERRUPTED, TERMINATED = "interrupted", "terminated"
 #: Value of ``error`` of a run that is in progress, or was killed.
-UNENDED = "the run has not come to its end"
+UNFINISHED = "the run has not come to its end"
 #: Cause of the end of a run whose process was killed.
-GONE = "the process of the run is gone, and the run has not come to its end"
+KILLED = "the process of the run is gone, and the run has not come to its end"
 #: Values of ``error`` of runs that can be resumed.
-STOPPED = (UNENDED, INTERRUPTED, TERMINATED)
+RESUMABLE = (UNFINISHED, INTERRUPTED, TERMINATED)
 #: Exceptions that stop a run from outside: KeyboardInterrupt by Ctrl-C, SystemExit by SIGTERM.
-OUTSIDE = (KeyboardInterrupt, SystemExit)
+STOP_EXCEPTIONS = (KeyboardInterrupt, SystemExit)
 
 
 def cause_of(stop: BaseException) -> str:
@@ -24,7 +24,7 @@ def cause_of(stop: BaseException) -> str:
     return causes.get(type(stop), " ".join(str(stop).split()))
 
 
-def stop_again(stop: BaseException, message: str) -> NoReturn:
+def raise_stop(stop: BaseException, message: str) -> NoReturn:
     """Raise again the exception that has stopped a run, with a message; a failure becomes CheckFailed."""
     if isinstance(stop, SystemExit):
         print(f"fanin: error: {message}", file=sys.stderr)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from fanin.base.errors import CheckFailed, InputError
 from fanin.base.scratch import write_file
-from fanin.runs.option import Group, Options, dashed, option
+from fanin.runs.option import Group, Options, option, option_flag
 from fanin.runs.output import check_writable, keep_file, scratch_file
 from fanin.sim.cosim.window import ALL_LEVELS, CYCLES, Window
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # --help must not wait for Amaranth to load
     from fanin.sim.cosim.waves import Waveform
 
 NO_RTL = "--wave: nothing is simulated in RTL"
-MOST = 10**12  # cycles, levels
+_MAX_VALUE = 10**12  # cycles or levels of modules
 _DETAILS = ("wave_nodes", "wave_from", "wave_cycles", "wave_depth")
 _WAVE = Group("waveform, of what runs in RTL", training=False)
 SUFFIX, GTKWAVE_SUFFIX, SURFER_SUFFIX = ".fst", ".gtkw", ".sucl"
@@ -67,18 +67,18 @@ def waveform(args: argparse.Namespace | WaveOptions, *, rtl: bool = True) -> Ite
         try:
             yield wave
         except CheckFailed:  # signals help to find the failure
-            print(_keep(wave, path) or _missed(wave, path), file=sys.stderr)
+            print(_keep(wave, path) or _missed_message(wave, path), file=sys.stderr)
             raise
-        said = _keep(wave, path)
-    if not said:
-        raise InputError(_missed(wave, path))
-    print(said, file=sys.stderr)
+        message = _keep(wave, path)
+    if not message:
+        raise InputError(_missed_message(wave, path))
+    print(message, file=sys.stderr)
 
 
 def _window(args: argparse.Namespace | WaveOptions) -> Window | None:
     if args.wave is None:
-        if given := [name for name in _DETAILS if getattr(args, name) is not None]:
-            raise InputError(f"{dashed(given[0])}: needs --wave")
+        if details := [name for name in _DETAILS if getattr(args, name) is not None]:
+            raise InputError(f"{option_flag(details[0])}: needs --wave")
         return None
     if args.wave.suffix != SUFFIX:
         raise InputError(f"--wave {args.wave}: must end in {SUFFIX}, the format")
@@ -97,10 +97,10 @@ def _files(path: Path) -> tuple[Path, Path, Path]:
     return path, path.with_suffix(GTKWAVE_SUFFIX), path.with_suffix(SURFER_SUFFIX)
 
 
-def _at_least(args: argparse.Namespace | WaveOptions, name: str, least: int, default: int) -> int:
+def _at_least(args: argparse.Namespace | WaveOptions, name: str, minimum: int, default: int) -> int:
     value = getattr(args, name)
-    if value is not None and not least <= value <= MOST:
-        raise InputError(f"{dashed(name)} must be {least} to {MOST:,}, not {value:,}")
+    if value is not None and not minimum <= value <= _MAX_VALUE:
+        raise InputError(f"{option_flag(name)} must be {minimum} to {_MAX_VALUE:,}, not {value:,}")
     return default if value is None else value
 
 
@@ -126,10 +126,10 @@ def _keep(wave: Waveform, path: Path) -> str:
     write_file(gtkw, text)
     write_file(sucl, surfer(wave.nodes, depth=depth))
     keep_file(wave.path, path)
-    cut = "" if wave.recorded == wave.window.count else ", where the run ended"
-    cycles = f"cycles {first:,} to {first + wave.recorded - 1:,}{cut}"
+    note = "" if wave.recorded == wave.window.count else ", where the run ended"
+    cycles = f"cycles {first:,} to {first + wave.recorded - 1:,}{note}"
     return f"{path}: {cycles}; open it with gtkwave {gtkw}, or surfer {path} --command-file {sucl}"
 
 
-def _missed(wave: Waveform, path: Path) -> str:
+def _missed_message(wave: Waveform, path: Path) -> str:
     return f"--wave-from {wave.window.first:,}: the run ended at cycle {wave.cycles:,}; {path} was not written"

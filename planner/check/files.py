@@ -207,23 +207,23 @@ def read_plan(directory: Path) -> Plan:
 
 def _positive(item: Record, field: str) -> Fraction:
     if not (value := item.number(field)):
-        raise item.wrong(f'"{field}" must be above 0')
+        raise item.error(f'"{field}" must be above 0')
     return value
 
 
 def _device(item: Record) -> Device:
     name = item.text("name")
     if not re.fullmatch(r"[\w.-]+", name):
-        raise item.wrong(f'"name" must be letters, digits, _ . or -, not {name!r}')
+        raise item.error(f'"name" must be letters, digits, _ . or -, not {name!r}')
     ram = tuple(
         Ram(entry.text("kind"), entry.integer("from_bits"), entry.lists("shapes", 2), entry.optional("blocks"))
         for entry in item.records("ram")
     )
     starts = [kind.from_bits for kind in ram]
     if starts[:1] != [0] or sorted(starts) != starts or len({kind.kind for kind in ram}) != len(ram):
-        raise item.wrong('"ram" must list every kind once, by growing from_bits from 0 on')
+        raise item.error('"ram" must list every kind once, by growing from_bits from 0 on')
     if not all(kind.shapes for kind in ram):
-        raise item.wrong('"ram" must give every kind shapes')
+        raise item.error('"ram" must give every kind shapes')
     return Device(
         name=name,
         family=item.text("family", family_names()),

@@ -10,15 +10,15 @@ import onnx
 from onnx import ModelProto, TensorProto
 from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 
-from fanin.base.archive import MOST_BYTES
+from fanin.base.archive import MAX_UNPACKED_BYTES
 
 
 def load_external_data(path: Path, proto: ModelProto) -> None:
     """Read the external data of a model into its tensors. ``path``: file of the model.
 
     Raises OSError if a file cannot be read. Raises ValueError for a file outside the model's folder, or if the
-    tensors name more than ``MOST_BYTES`` in all and more than their files have. Several tensors may name the
-    same bytes.
+    tensors name more than ``MAX_UNPACKED_BYTES`` in all and more than their files have. Several tensors may
+    name the same bytes.
     """
     tensors = list(_external(proto))
     sizes: dict[Path, int] = {}
@@ -31,7 +31,7 @@ def load_external_data(path: Path, proto: ModelProto) -> None:
             raise ValueError(f"{tensor.name}: its data are in no file of the model's folder: {location!r}")
         size = sizes.setdefault(file, file.stat().st_size)
         total += max(int(fields.get("length", size)), 0)
-    if total > max(MOST_BYTES, sum(sizes.values())):
+    if total > max(MAX_UNPACKED_BYTES, sum(sizes.values())):
         raise ValueError(f"its tensors name {total:,} bytes of external data, more than their files have")
     for tensor in tensors:
         load_external_data_for_tensor(tensor, str(path.parent))

@@ -23,13 +23,13 @@ from fanin.base.cache import (
     MODELS,
     RUNTIME,
     cache_directory,
+    delete_foreign,
     digest,
-    drop_foreign,
+    entry_lock,
     is_own,
     make_folder,
-    making,
     seal,
-    sole_maker,
+    unfinished_entry,
 )
 from fanin.base.errors import InputError, ToolFailed
 
@@ -178,8 +178,8 @@ def kept_build(name: str, make: Callable[[Path], None], *, quiet: bool = False) 
     folder = cache_directory() / BUILDS / name
     if (folder / EXECUTABLE).exists() and is_own(folder):
         return folder
-    with sole_maker(folder, lambda: _report(quiet, "another process builds the simulator; waiting for it …")):
-        drop_foreign(folder)
+    with entry_lock(folder, lambda: _report(quiet, "another process builds the simulator; waiting for it …")):
+        delete_foreign(folder)
         if not (folder / EXECUTABLE).exists():
             _build(folder, make, quiet)
     return folder
@@ -190,7 +190,7 @@ def _build(folder: Path, make: Callable[[Path], None], quiet: bool) -> None:
     _report(quiet, "building the simulator (the result is kept) …")
     with contextlib.ExitStack() as stack:
         with _folder_errors():
-            work = stack.enter_context(making(folder.parent)) / "build"
+            work = stack.enter_context(unfinished_entry(folder.parent)) / "build"
             work.mkdir()
         make(work)
         if not (work / EXECUTABLE).exists():
@@ -221,7 +221,7 @@ class _Job:
 def _run_jobs(jobs: Sequence[_Job], work: Path, verilator: Verilator) -> None:
     waves = "--trace-fst" in jobs[-1].arguments
     runtime = cache_directory() / RUNTIME / _runtime_digest(verilator, _WAVE_FLAGS if waves else ())
-    drop_foreign(runtime)
+    delete_foreign(runtime)
     for job in jobs:
         _run_job(job, work, runtime, verilator)
     for job in jobs:
@@ -252,11 +252,11 @@ def _model_build(job: _Job, folder: Path, runtime: Path, verilator: Verilator) -
     entry = cache_directory() / MODELS / _digest([job], verilator)
     with _folder_errors():
         make_folder(entry.parent)
-    with sole_maker(entry):
-        drop_foreign(entry)
+    with entry_lock(entry):
+        delete_foreign(entry)
         if not entry.exists():
             _verilate(job, folder, runtime, verilator)
-            with making(entry.parent) as partial:
+            with unfinished_entry(entry.parent) as partial:
                 (partial / "entry").mkdir()
                 for pattern in ("*.a", "*.h"):
                     for path in (folder / "obj").glob(pattern):
@@ -374,7 +374,7 @@ def _link_runtime(runtime: Path, objects: Path) -> None:
 def _store_runtime(objects: Path, runtime: Path) -> None:
     make_folder(runtime)
     missing = [path for path in _compiled_files(objects) if not (runtime / path.name).exists()]
-    with making(runtime) as partial:
+    with unfinished_entry(runtime) as partial:
         for path in missing:
             shutil.copyfile(path, partial / path.name)
             seal(partial / path.name)

@@ -16,12 +16,12 @@ from pathlib import Path
 from fanin.base.cache import (
     RUNTIME,
     cache_directory,
+    delete_foreign,
     digest,
-    drop_foreign,
+    entry_lock,
     make_folder,
-    making,
     seal,
-    sole_maker,
+    unfinished_entry,
 )
 from fanin.sim.cosim.build import (
     COMPILER_FLAGS,
@@ -144,10 +144,10 @@ def _headers(work: Path, verilator: Verilator) -> list[str]:
 def _library(headers: Sequence[str], verilator: Verilator) -> list[str]:
     """Return the objects of Verilator's library, compiled if they are not in the cache."""
     folder = cache_directory() / RUNTIME / digest([verilator.version, compiler_version(), *_FLAGS])
-    drop_foreign(folder)
+    delete_foreign(folder)
     make_folder(folder)
     objects = [folder / f"{name}.o" for name in _LIBRARY]
-    with sole_maker(folder), making(folder.parent) as work:
+    with entry_lock(folder), unfinished_entry(folder.parent) as work:
         for path in objects:
             if not path.exists():
                 _compile(verilator_root(verilator) / "include" / f"{path.stem}.cpp", work, ["-O1", *headers])

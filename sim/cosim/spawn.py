@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NoReturn, Protocol
 
 from fanin.base.errors import InputError, ToolFailed
-from fanin.base.processes import end_with
+from fanin.base.processes import die_with_parent
 
 GRACE_SECONDS = 20.0  #: time for the remaining ranks to end, after rank 0 has ended or a rank has died
 _VARIABLE = "FANIN_RANKS"  # of a started process: rank, size, and the descriptors of its sockets
@@ -143,7 +143,7 @@ class Processes:
                 env={**os.environ, _VARIABLE: text},
                 pass_fds=sockets,
                 process_group=0,  # signals of a terminal or a group reach them once, by their starter
-                preexec_fn=partial(end_with, os.getpid(), signal.SIGKILL),
+                preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGKILL),
             )
         )
 

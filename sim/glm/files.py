@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from fanin.base.archive import grows_too_much, most_unpacked
+from fanin.base.archive import growth_error, max_unpacked_bytes
 from fanin.base.errors import InputError
 
 #: First bytes of a compressed file, and the function that opens it.
@@ -38,7 +38,7 @@ def open_bytes(path: Path) -> IO[bytes]:
     """Open a file; unpack it if its first bytes are those of gzip, bzip2 or xz.
 
     Raises OSError, and InputError for an unsupported compression. Reading raises InputError when the content is
-    larger than :func:`fanin.base.archive.most_unpacked` allows.
+    larger than :func:`fanin.base.archive.max_unpacked_bytes` allows.
     """
     with open(path, "rb") as file:
         start = file.read(8)
@@ -57,7 +57,7 @@ class _Bounded(io.RawIOBase):
 
     def __init__(self, unpacked: io.BufferedIOBase, path: Path):
         self._unpacked, self._path = unpacked, path
-        self._remaining = most_unpacked(path)
+        self._remaining = max_unpacked_bytes(path)
 
     def readable(self) -> bool:
         return True
@@ -69,7 +69,7 @@ class _Bounded(io.RawIOBase):
             raise InputError(f"{self._path}: takes more memory to unpack than is available") from None
         self._remaining -= count
         if self._remaining < 0:
-            raise InputError(f"{self._path}: {grows_too_much(self._path)}")
+            raise InputError(f"{self._path}: {growth_error(self._path)}")
         return count
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fanin.base.archive import member_names, most_unpacked, read_archive
+from fanin.base.archive import max_unpacked_bytes, member_names, read_archive
 from fanin.base.errors import InputError
 from fanin.glm.golden.quantise import Float64
 from fanin.sim.glm.files import READ_ERRORS, number_in, open_bytes
@@ -141,7 +141,7 @@ class _LabelColumn:
         if not self._all_words or not self._indices:
             return np.asarray(self._numbers)
         longest = max(map(len, self._words))
-        if len(self._indices) * longest * _CHARACTER_BYTES > (limit := most_unpacked(self._path)):
+        if len(self._indices) * longest * _CHARACTER_BYTES > (limit := max_unpacked_bytes(self._path)):
             cause = f"words of {longest:,} characters take more than {limit:,} bytes"
             raise InputError(f"{self._path}: column {self._name!r}: {cause}")
         return np.array(list(self._words))[np.asarray(self._indices)]

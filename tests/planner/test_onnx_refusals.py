@@ -286,7 +286,7 @@ def test_external_data_that_many_tensors_name_are_counted_for_each(tmp_path, mon
     path = tmp_path / "net.onnx"
     _external(path, "weights", tensors=4)
     assert load_model(str(path)).parameters == 65
-    monkeypatch.setattr("fanin.planner.model.onnx_external.MOST_BYTES", 959)
+    monkeypatch.setattr("fanin.planner.model.onnx_external.MAX_UNPACKED_BYTES", 959)
     monkeypatch.setattr("fanin.planner.model.onnx_external.load_external_data_for_tensor", None)  # before
     said = "its tensors name 960 bytes of external data, more than their files have"
     assert _refused_file(path) == f"is not a valid ONNX model: {said}"

@@ -60,7 +60,7 @@ from fanin.wire.aggregation import MAX_WORKERS
 from fanin.wire.ethernet import Encap
 
 STEP_TIMEOUT_S = 7200
-FAILED = ".failed.log"  # suffix of the output's name, for the log of a failed step
+LOG_SUFFIX = ".failed.log"  # appended to the output's name, for the log of a failed step
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -107,7 +107,7 @@ def _design(args: argparse.Namespace) -> _Design:
     """Return the design of the options. Raises InputError or DoesNotFit before any long step."""
     board = find_board(args.board)
     card = CARDS.get(board.name)  # a vendor's card has its own node, without BoardTop
-    _check_taken(args, board)
+    _check_options_apply(args, board)
     node = args.node or (card.kind if card else GLM)
     preset = board.preset if args.preset is None else args.preset
     seed = SEED if args.seed is None else args.seed
@@ -143,7 +143,7 @@ def _design(args: argparse.Namespace) -> _Design:
     return _Design(board, config, sdram, identity, core_mhz, clock, seed, description)
 
 
-def _check_taken(args: argparse.Namespace, board: Board) -> None:
+def _check_options_apply(args: argparse.Namespace, board: Board) -> None:
     """Raise InputError for an option that does not apply to the board or the node."""
     card = CARDS.get(board.name)
     sizes = args.preset is not None
@@ -153,8 +153,8 @@ def _check_taken(args: argparse.Namespace, board: Board) -> None:
     if card and args.number is not None:
         raise InputError(f"{board.name}: --number does not apply: the host sets the node's addresses")
     if args.node == SHELL and (args.l2 or sizes):
-        what, option = ("weights", "--l2") if args.l2 else ("sizes", "--preset")
-        raise InputError(f"a shell has no {what}: {option} is for a node")
+        absent, option = ("weights", "--l2") if args.l2 else ("sizes", "--preset")
+        raise InputError(f"a shell has no {absent}: {option} is for a node")
     if board.flow is not Flow.OPEN and (args.allow_slow or args.seed is not None):
         option = "--allow-slow" if args.allow_slow else "--seed"
         raise InputError(f"{board.name}: its vendor's tool places and routes: {option} is for other boards")
@@ -200,8 +200,8 @@ def _plan(design: _Design) -> Any:
     return make_project(board, top=top)
 
 
-def _show(status: StatusLine, what: str, seconds: float) -> None:
-    status.show(f"{what}, {seconds:,.0f} s")
+def _show(status: StatusLine, step: str, seconds: float) -> None:
+    status.show(f"{step}, {seconds:,.0f} s")
 
 
 def _project(folder: Path) -> Path:
@@ -217,29 +217,29 @@ def _place(args: argparse.Namespace, design: _Design, tools: Tools) -> int:
         status.show(f"{design.board.name}: elaborating")
         plan = _plan(design)
         extract(plan, project)
-        took = {}
+        seconds_by_step = {}
         for step in steps(plan, tools):
-            began = time.monotonic()
+            start = time.monotonic()
             _run_step(step, project, args.output, partial(_show, status, f"{design.board.name}: {step.title}"))
             if step.makes == NETLIST:
                 crossings = _check_crossings(project / NETLIST, args.output)
-            took[step.title] = round(time.monotonic() - began, 1)
-        placed = read_report(project, design.clock_mhz)
-        missed = [clock for clock in placed.clocks if not clock.is_met]
+            seconds_by_step[step.title] = round(time.monotonic() - start, 1)
+        placement = read_report(project, design.clock_mhz)
+        missed = [clock for clock in placement.clocks if not clock.is_met]
         if not missed or args.allow_slow:
             shutil.copy(project / BITSTREAM, folder / BITSTREAM_FILE)
         (project / BITSTREAM).unlink()
-        reached = {"tools": tools.versions(), "seconds": took, **placed.as_json()}
-        reached["crossings"] = len(crossings.crossings)
+        report = {"tools": tools.versions(), "seconds": seconds_by_step, **placement.as_json()}
+        report["crossings"] = len(crossings.crossings)
         _write(folder / BOARD_FILE, design.description)
-        _write(folder / REPORT_FILE, design.description | reached)
+        _write(folder / REPORT_FILE, design.description | report)
     if args.json:
-        print_json(design.description | reached)
+        print_json(design.description | report)
     else:
-        print(report_text(placed))
+        print(report_text(placement))
         print(f"\n{len(crossings.crossings)} crossings between clocks, all through synchronisers")
     if missed and not args.allow_slow:
-        raise CheckFailed(_missed(placed, missed, args.output))
+        raise CheckFailed(_missed_timing(placement, missed, args.output))
     return 0
 
 
@@ -248,8 +248,8 @@ def _run_step(step: Step, project: Path, output: Path, tick: Callable[[float], N
     try:
         run_step(step, project, timeout=STEP_TIMEOUT_S, tick=tick)
     except ToolFailed as error:
-        said = _keep(output, (project / step.log).read_bytes())
-        raise ToolFailed(f"{error}{said}") from None
+        note = _keep_log(output, (project / step.log).read_bytes())
+        raise ToolFailed(f"{error}{note}") from None
 
 
 def _check_crossings(netlist: Path, output: Path) -> CrossingReport:
@@ -258,15 +258,15 @@ def _check_crossings(netlist: Path, output: Path) -> CrossingReport:
         return check_crossings(netlist)
     except UnsafeCrossings as error:
         report = error.report
-        said = _keep(output, report.summary(len(report.faults)).encode())
-        raise CheckFailed(f"{output}: {report.summary(1)}{said}") from None
+        note = _keep_log(output, report.summary(len(report.faults)).encode())
+        raise CheckFailed(f"{output}: {report.summary(1)}{note}") from None
 
 
-def _keep(output: Path, said: bytes) -> str:
+def _keep_log(output: Path, text: bytes) -> str:
     """Write the log of a failed build beside the output; return the error's note on the log."""
-    log = Path(f"{output}{FAILED}")
+    log = Path(f"{output}{LOG_SUFFIX}")
     try:
-        write_file(log, said)
+        write_file(log, text)
     except InputError as error:  # report the build's own failure first
         return f" ({error})"
     return f" ({log} says more)"
@@ -279,10 +279,10 @@ def _config(preset: str, l2: bool) -> GlmConfig:
     return dataclasses.replace(PRESETS[preset], encap=Encap.UDP, l2=l2)
 
 
-def _missed(placed: PlacementReport, missed: list[Any], output: Path) -> str:
+def _missed_timing(placement: PlacementReport, missed: list[Any], output: Path) -> str:
     """Return the error for missed timing: the clocks, and the worst path of the first one."""
     clocks = ", ".join(f"{c.domain} reaches {c.achieved_mhz:.1f} of {c.required_mhz:.1f} MHz" for c in missed)
-    path = next((str(path) for path in placed.paths if path.domain == missed[0].domain), "")
+    path = next((str(path) for path in placement.paths if path.domain == missed[0].domain), "")
     return f"{output}: timing is missed: {clocks}; {path}; no bitstream (--allow-slow writes it)"
 
 

@@ -19,7 +19,7 @@ BOARD_BUILD = Kind(
     "board",
     (REPORT_FILE, BITSTREAM_FILE, PROJECT),
     results=(BOARD_FILE, REPORT_FILE, BITSTREAM_FILE, f"{PROJECT}/*.v", f"{PROJECT}/*.il"),
-    apart=("fanin", "seconds", "tools"),
+    ignored=("fanin", "seconds", "tools"),
 )
 
 

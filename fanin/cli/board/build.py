@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from fanin.boards.run.folder import MEMORY, NODES, NUMBER, SEED
-from fanin.runs.files import Files
+from fanin.runs.file_options import FileOptions
 from fanin.runs.output import add_json
 
 
@@ -55,7 +55,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "-o", dest="output", type=Path, metavar="BUILD", required=True, help="the build's folder"
     )
     add_json(parser)
-    parser.set_defaults(run=run, files=Files())
+    parser.set_defaults(run=run, files=FileOptions())
 
 
 def run(args: argparse.Namespace) -> int:

@@ -30,7 +30,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Call openFPGALoader."""
+    """Write the bitstream with openFPGALoader. Raises ToolFailed if it fails."""
     from fanin.hdl.boards.board import find_board
 
     build = open_build(args.build)
@@ -38,18 +38,18 @@ def run(args: argparse.Namespace) -> int:
     if not bitstream.is_file():
         raise InputError(f"{bitstream}: not there; fanin board build writes it where timing is met")
     board = find_board(build.record.text("board"))
-    how = ["--cable", args.cable] if args.cable else list(board.loader)
-    if not how:
+    adapter = ["--cable", args.cable] if args.cable else list(board.loader)
+    if not adapter:
         raise InputError(f"{board.name}: --cable must name the board's adapter")
-    command = [_loader(), *how]
+    command = [_loader(), *adapter]
     command += ["--write-flash"] * args.keep + [str(bitstream)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
         raise ToolFailed(f"openFPGALoader did not end within {TIMEOUT_S} s") from None
-    if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        raise ToolFailed(f"openFPGALoader failed: {said[-1] if said else f'exit {done.returncode}'}")
+    if process.returncode:
+        lines = (process.stderr or process.stdout).strip().splitlines()
+        raise ToolFailed(f"openFPGALoader failed: {lines[-1] if lines else f'exit {process.returncode}'}")
     if args.json:
         print_json({"board": board.name, "bitstream": str(bitstream), "keep": args.keep})
     return 0

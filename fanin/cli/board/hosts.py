@@ -18,7 +18,7 @@ Facts = dict[str, Any]
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare both parts and their options."""
-    for name, work, what, how in (
+    for name, work, purpose, note in (
         ("ping", _ping, "show board, build and holder", ""),
         (
             "status",
@@ -27,7 +27,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
             " The command holds the board meanwhile; if another host holds it, the answer is that of ping.",
         ),
     ):
-        parser = parts.add_parser(name, help=what, description=f"Ask boards by UDP: {what}.{how}")
+        parser = parts.add_parser(name, help=purpose, description=f"Ask boards by UDP: {purpose}.{note}")
         parser.add_argument(
             "hosts", nargs="+", metavar="HOST", help="a board's address; HOST:PORT for another port"
         )
@@ -36,23 +36,23 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask each; those that answer are shown, and it fails if one does not."""
+    """Query each board and print the answers. Raises CheckFailed if a board does not answer."""
     from fanin.host.board import BoardClient
 
     answers: dict[str, Facts] = {}
-    silent = []
+    errors = []
     for host, address in [(host, _address(host)) for host in args.hosts]:
         try:
             with closing(BoardClient(*address)) as client:
                 answers[host] = args.work(client)
         except InputError as error:  # unknown name, no answer, or no board's answer
-            silent.append(str(error))
+            errors.append(str(error))
     if args.json:
         print_json({"boards": answers})
     else:
         _show(answers)
-    if silent:
-        raise CheckFailed("; ".join(silent))
+    if errors:
+        raise CheckFailed("; ".join(errors))
     return 0
 
 
@@ -67,7 +67,7 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _ping(client: BoardClient) -> Facts:
-    return _about(client.hello())
+    return _public_facts(client.hello())
 
 
 def _board_name(number: int) -> str:
@@ -77,13 +77,13 @@ def _board_name(number: int) -> str:
     return names.get(number, f"number {number}")
 
 
-def _about(about: BoardDescription) -> Facts:
+def _public_facts(board_facts: BoardDescription) -> Facts:
     return {
-        "board": _board_name(about.board),
-        "version": about.version,
-        "build": f"{about.build:08x}",
-        "uptime_s": about.uptime,
-        "held_by": str(about.holder) if about.holder else None,
+        "board": _board_name(board_facts.board),
+        "version": board_facts.version,
+        "build": f"{board_facts.build:08x}",
+        "uptime_s": board_facts.uptime,
+        "held_by": str(board_facts.holder) if board_facts.holder else None,
     }
 
 
@@ -95,7 +95,7 @@ def _status(client: BoardClient) -> Facts:
     from fanin.host.board import BoardHeld
     from fanin.host.driver import Batch
 
-    facts = _about(client.hello())
+    facts = _public_facts(client.hello())
     registers = board_registers()
     batch = Batch(registers, base=BOARD)
     names = [register.name for register in registers.registers if register.access is not Access.PULSE]
@@ -109,14 +109,14 @@ def _status(client: BoardClient) -> Facts:
     return facts | dict(zip(names, values, strict=True))
 
 
-def _usual(facts: Facts) -> Facts:
+def _readable(facts: Facts) -> Facts:
     """Return a board's facts in usual notation: MAC and IPv4 addresses, build numbers in hexadecimal."""
     from fanin.wire.ethernet import mac_text
 
     if "holder" not in facts:  # of ping
         return facts
     low, high = facts["holder_mac_low"], facts["holder_mac_high"]
-    usual = facts | {
+    readable = facts | {
         "id": f"0x{facts['id']:08x}",
         "board": _board_name(facts["board"]),
         "build": f"{facts['build']:08x}",
@@ -125,12 +125,14 @@ def _usual(facts: Facts) -> Facts:
         "own_mac": mac_text(facts["own_mac"]),
         "own_ip": str(IPv4Address(facts["own_ip"])),
     }
-    return {name: value for name, value in usual.items() if name not in ("holder_mac_low", "holder_mac_high")}
+    return {
+        name: value for name, value in readable.items() if name not in ("holder_mac_low", "holder_mac_high")
+    }
 
 
 def _show(answers: dict[str, Facts]) -> None:
     """Print a table with a column per board."""
-    answers = {host: _usual(facts) for host, facts in answers.items()}
+    answers = {host: _readable(facts) for host, facts in answers.items()}
     names = list(dict.fromkeys(name for facts in answers.values() for name in facts))
     rows = [
         ["", *answers],
@@ -142,5 +144,5 @@ def _show(answers: dict[str, Facts]) -> None:
 
 def _text(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_text(one)}" for name, one in value.items())
+        return ", ".join(f"{name} {_text(member)}" for name, member in value.items())
     return "–" if value is None else str(value)

@@ -17,7 +17,7 @@ from fanin.boards.run.folder import (
     REPORT_FILE,
     open_build,
 )
-from fanin.runs.files import Files
+from fanin.runs.file_options import FileOptions
 from fanin.runs.output import add_json, check_directory, print_json
 from fanin.runs.progress import StatusLine
 from fanin.runs.provenance.document import run_directory
@@ -42,7 +42,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "-o", dest="output", type=Path, metavar="BUILD", required=True, help="the new build's folder"
     )
     add_json(parser)
-    parser.set_defaults(run=run, files=Files(inputs=("build",)))
+    parser.set_defaults(run=run, files=FileOptions(inputs=("build",)))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -57,30 +57,33 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"N must be in 0…{MAX_WORKERS - 1}, not {args.number}")
     board = find_board(build.record.text("board"))
     identity = build.record.record("identity")
-    old = Identity(**{field.name: identity.integer(field.name) for field in dataclasses.fields(Identity)})
-    new = Identity.of(board, number=args.number, build=old.build)
+    old_identity = Identity(
+        **{field.name: identity.integer(field.name) for field in dataclasses.fields(Identity)}
+    )
+    new_identity = Identity.of(board, number=args.number, build=old_identity.build)
     if not (build.project / ROUTED).is_file():
         raise InputError(f"{args.build}: was not placed; fanin board build --number makes another")
     if args.output.resolve() == args.build.resolve():
         raise InputError(f"{args.output}: is the build itself; -o takes another folder")
     check_directory(args.output, BOARD_BUILD)
-    met = (args.build / BITSTREAM_FILE).is_file()
+    has_bitstream = (args.build / BITSTREAM_FILE).is_file()
     with run_directory(args.output, BOARD_BUILD, args) as folder, StatusLine() as status:
         project = folder / PROJECT
         project.mkdir()
         status.show(f"{board.name}: other addresses")
-        renumber(build.project, old, new, project)
+        renumber(build.project, old_identity, new_identity, project)
         for name in (NETLIST, TIMING):
             shutil.copy(build.project / name, project)
-        if met:
+        if has_bitstream:
             run_step(packing(Tools.find().ecppack), project, timeout=_PACKING_S)
             (project / BITSTREAM).rename(folder / BITSTREAM_FILE)
         for name in (BOARD_FILE, REPORT_FILE):
-            said = json.loads((args.build / name).read_text()) | {"identity": new.as_json()}
-            (folder / name).write_text(json.dumps(said, indent=2) + "\n")
+            content = json.loads((args.build / name).read_text()) | {"identity": new_identity.as_json()}
+            (folder / name).write_text(json.dumps(content, indent=2) + "\n")
     if args.json:
-        found = {"output": str(args.output), "number": args.number, "identity": new.as_json()}
-        print_json(found | {"bitstream": met})
+        facts = {"output": str(args.output), "number": args.number, "identity": new_identity.as_json()}
+        print_json(facts | {"bitstream": has_bitstream})
     else:
-        print(f"{args.output}: number {args.number}{'' if met else '; no bitstream, as timing was missed'}")
+        note = "" if has_bitstream else "; no bitstream, as timing was missed"
+        print(f"{args.output}: number {args.number}{note}")
     return 0

@@ -1,4 +1,4 @@
-"""``fanin board report``: what place and route reached."""
+"""``fanin board report``: result of place and route."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def run(args: argparse.Namespace) -> int:
     from fanin.hdl.boards.report import read_report
 
     build = open_build(args.build)
-    placed = read_report(build.project, float(build.record.number("core_mhz")))
+    placement = read_report(build.project, float(build.record.number("core_mhz")))
     if args.json:
-        print_json({"board": build.record.value, **placed.as_json()})
+        print_json({"board": build.record.value, **placement.as_json()})
     else:
-        print(report_text(placed))
+        print(report_text(placement))
     return 0

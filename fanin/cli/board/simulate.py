@@ -13,7 +13,7 @@ from fanin.base.errors import InputError
 from fanin.boards.run.folder import SDRAM, BoardBuild, open_build
 from fanin.sim.network import FAULTS
 
-FIRST = "127.0.0.2"
+FIRST_ADDRESS = "127.0.0.2"
 MAX_PPM = 1000  # ten times Ethernet's limit
 
 
@@ -27,7 +27,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     parser.add_argument("builds", nargs="+", type=Path, metavar="BUILD", help="folders of fanin board build")
     parser.add_argument(
-        "--listen", default=FIRST, metavar="ADDRESS", help="address of the first board on this machine"
+        "--listen", default=FIRST_ADDRESS, metavar="ADDRESS", help="address of the first board on this machine"
     )
     parser.add_argument("--tap", metavar="NAME", help="TAP device on the boards' network")
     parser.add_argument(
@@ -59,17 +59,17 @@ def run(args: argparse.Namespace) -> int:
     _check_distinct(builds)
     if not -MAX_PPM <= args.ppm <= MAX_PPM:
         raise InputError(f"ppm must be in -{MAX_PPM}…{MAX_PPM}, not {args.ppm:g}")
-    listening = addresses(args.listen, len(builds))
+    listen_addresses = addresses(args.listen, len(builds))
     link = _link(args)
     configs = _configs(args, builds)
-    hosts = _hosts(args, builds, listening)
+    hosts = _hosts(args, builds, listen_addresses)
     with Boards(configs, quiet=False) as boards:
         with StatusLine() as status:
             status.show("starting: the PHYs are in reset")
             boards.power_up()
         world = World(boards, hosts, link=link, seed=args.seed)
         try:
-            for build, address in zip(builds, listening, strict=True):
+            for build, address in zip(builds, listen_addresses, strict=True):
                 print(f"{address}  {build.record.text('board')}  {build.folder}", flush=True)
             print("simulating; interrupt to end", file=sys.stderr, flush=True)
             world.serve(lambda: False)
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_can_run(build: BoardBuild, *, source: bool) -> None:
-    """Raise InputError for what no simulator can be made of."""
+    """Raise InputError for a build that cannot be simulated."""
     from fanin.hdl.boards.board import Flow, find_board
     from fanin.hdl.boards.build import ROUTED, SOURCE
 
@@ -96,14 +96,15 @@ def _check_can_run(build: BoardBuild, *, source: bool) -> None:
 
 def _check_distinct(builds: list[BoardBuild]) -> None:
     """Raise InputError for two boards with the same address, hence builds with the same --number."""
-    seen: dict[int, Path] = {}
+    folders: dict[int, Path] = {}
     for build in builds:
         address = build.record.record("identity").integer("ip")
-        if address in seen:
+        if address in folders:
             raise InputError(
-                f"{build.folder}: has the address of {seen[address]}; fanin board build --number makes others"
+                f"{build.folder}: has the address of {folders[address]}; "
+                "fanin board build --number makes others"
             )
-        seen[address] = build.folder
+        folders[address] = build.folder
 
 
 def _link(args: argparse.Namespace) -> Any:

@@ -52,14 +52,14 @@ def run(args: argparse.Namespace) -> int:
         if args.source is None
         else load_initial_states(args.source, network)
     )
-    info = CheckpointInfo(network.name, network.model_digest, seed=seed)
-    save_checkpoint(args.output, network, Checkpoint(info, states))
+    description = CheckpointInfo(network.name, network.model_digest, seed=seed)
+    save_checkpoint(args.output, network, Checkpoint(description, states))
     origin = f"seed {seed}" if args.source is None else str(args.source)
     parameters = sum(stage.layer.parameters for stage in network.stages)
     if args.json:
         source = None if args.source is None else str(args.source)
-        found = {"output": str(args.output), "model": network.name, "parameters": parameters}
-        print_json(found | {"seed": seed, "source": source})
+        facts = {"output": str(args.output), "model": network.name, "parameters": parameters}
+        print_json(facts | {"seed": seed, "source": source})
     else:
         print(f"{args.output}: {parameters:,} parameters of {network.name}, {origin}")
     return 0

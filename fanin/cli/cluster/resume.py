@@ -32,7 +32,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train what is left."""
+    """Train the remaining epochs, and complete the run's folder."""
     from fanin.cnn.run.resume import execute
 
     return execute(args)

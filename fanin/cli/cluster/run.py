@@ -8,7 +8,7 @@ from fanin.cli.cache import add_no_cache
 from fanin.cli.options import add_options
 from fanin.cnn.run.options import ClusterOptions
 from fanin.runs.call import Call
-from fanin.runs.files import files_of
+from fanin.runs.file_options import file_options_of
 from fanin.runs.output import add_json
 from fanin.runs.ranks import add_ranks
 
@@ -25,11 +25,11 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     add_json(parser)
     add_ranks(parser)
     add_no_cache(parser, "with --on rtl, ")
-    parser.set_defaults(run=run, files=files_of(ClusterOptions))
+    parser.set_defaults(run=run, files=file_options_of(ClusterOptions))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train, write the run's folder."""
+    """Train, and write the run's folder."""
     from fanin.cnn.run.execute import execute  # --help must not wait for scikit-learn to load
 
     execute(ClusterOptions.of(args), Call.of(args))

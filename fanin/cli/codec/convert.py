@@ -44,29 +44,29 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run_encode(args: argparse.Namespace) -> int:
-    """Compress IN to OUT, piece by piece."""
+    """Compress IN to OUT, without holding all values in memory."""
     from fanin.codec.golden.codecs import encode
     from fanin.codec.golden.file import Header
     from fanin.codec.run.values import open_values
 
     config = configuration(args.codec, args)
     check_writable(args.output)
-    with open_values(args.input) as (pieces, count), output_file(args.output) as file:
+    with open_values(args.input) as (parts, count), output_file(args.output) as file:
         file.write(Header(config, count).pack())
-        for piece in pieces:
-            file.write(encode(piece, config))
+        for part in parts:
+            file.write(encode(part, config))
         size = file.tell()
     ratio = 4 * count / size
     if args.json:
-        found = {"output": str(args.output), "codec": str(config), "values": count}
-        print_json(found | {"bytes": size, "ratio": ratio})
+        facts = {"output": str(args.output), "codec": str(config), "values": count}
+        print_json(facts | {"bytes": size, "ratio": ratio})
     else:
         print(f"{args.output}: {count:,} values in {size:,} bytes, {ratio:.2f}× ({config})", file=sys.stderr)
     return 0
 
 
 def run_decode(args: argparse.Namespace) -> int:
-    """Decompress IN to OUT, piece by piece."""
+    """Decompress IN to OUT, without holding all values in memory."""
     from fanin.codec.golden.file import HEADER_BYTES, Header, decode_pieces
     from fanin.codec.run.values import bar, errors_naming, open_input
 
@@ -78,12 +78,12 @@ def run_decode(args: argparse.Namespace) -> int:
             _check_agreement(args.codec, parameters, header.config)
             header.check_size(size - HEADER_BYTES)
 
-        def pieces() -> Iterator[np.ndarray]:
+        def decoded_parts() -> Iterator[np.ndarray]:
             with errors_naming(args.input):
                 yield from decode_pieces(file, header)
 
         with bar(header.count) as progress, output_file(args.output) as output:
-            for values in pieces():
+            for values in decoded_parts():
                 output.write(values.astype("<f4").tobytes())
                 progress.update(len(values))
     if args.json:
@@ -95,8 +95,8 @@ def run_decode(args: argparse.Namespace) -> int:
 
 def _check_agreement(codec: str | None, parameters: Mapping[str, object], config: CodecConfig) -> None:
     """Raise InputError for a codec or a parameter that is not the file's."""
-    wrong = [name for name, value in parameters.items() if getattr(config, name, None) != value]
+    different = [name for name, value in parameters.items() if getattr(config, name, None) != value]
     if codec not in (None, config.kind):
-        wrong.insert(0, "codec")
-    if wrong:
-        raise InputError(f"is {config}; --{wrong[0]} says otherwise")
+        different.insert(0, "codec")
+    if different:
+        raise InputError(f"is {config}; --{different[0]} says otherwise")

@@ -37,12 +37,12 @@ def run(args: argparse.Namespace) -> int:
         check_writable(path)
     with StatusLine() as line:
         line.show("training …")
-        found = gradients(tuple(STAGES), args.seed)
+        vectors = gradients(tuple(STAGES), args.seed)
     for stage, path in paths.items():
-        write_file(path, found[stage].astype("<f4").tobytes())
+        write_file(path, vectors[stage].astype("<f4").tobytes())
         if not args.json:
-            print(f"{path}: {len(found[stage]):,} values")
+            print(f"{path}: {len(vectors[stage]):,} values")
     if args.json:
-        files = [{"file": str(path), "values": len(found[stage])} for stage, path in paths.items()]
+        files = [{"file": str(path), "values": len(vectors[stage])} for stage, path in paths.items()]
         print_json({"seed": args.seed, "files": files})
     return 0

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import argparse
 
-from fanin.cli.options import add_some
+from fanin.cli.options import add_selected_options
 from fanin.codec.facts import Codec
 from fanin.codec.run.options import CODECS, PARAMETERS, CodecOptions
 
 
-def add_codec(parser: argparse._ActionsContainer, *, required: bool = False, none: bool = False) -> None:
-    """Declare ``--codec`` and every codec's parameters; what is not given is None.
+def add_codec(parser: argparse._ActionsContainer, *, required: bool = False, allow_none: bool = False) -> None:
+    """Declare ``--codec`` and every codec's parameters, with None as their default.
 
-    With ``none`` it may be none, and is by default.
+    - ``required``: True if the command needs ``--codec``.
+    - ``allow_none``: True if ``--codec none`` is possible, and the default.
     """
-    choices = (Codec.NONE.value, *CODECS) if none else CODECS
-    help = f"codec of the values (default: {Codec.NONE})" if none else "codec of the values"
+    choices = (Codec.NONE.value, *CODECS) if allow_none else CODECS
+    help = f"codec of the values (default: {Codec.NONE})" if allow_none else "codec of the values"
     parser.add_argument("--codec", choices=choices, required=required, help=help)
-    add_some(parser, CodecOptions, PARAMETERS)
+    add_selected_options(parser, CodecOptions, PARAMETERS)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from fanin.base.errors import InputError
-from fanin.cli.options import add_some
+from fanin.cli.options import add_selected_options
 from fanin.codec.facts import FLOAT_BITS, Bfp, CodecConfig, Inceptionn, Mode
 from fanin.codec.run.options import MODES, PARAMETERS, CodecOptions, parse_bound
 from fanin.runs.output import add_json, print_json
@@ -28,7 +28,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     text = f"INCEPTIONN's error bound; repeatable (default: {defaults})"
     stats.add_argument("--bound", metavar="2^-B", action="append", help=text)
     stats.add_argument("--mode", choices=(*MODES, "both"), default="both", help="INCEPTIONN's mode")
-    add_some(stats, CodecOptions, set(PARAMETERS) - {"bound", "mode"})
+    add_selected_options(stats, CodecOptions, set(PARAMETERS) - {"bound", "mode"})
     add_json(stats)
     stats.set_defaults(run=run)
 
@@ -40,10 +40,10 @@ def run(args: argparse.Namespace) -> int:
     from fanin.codec.run.values import open_values
 
     meters = [Meter(config) for config in configs]
-    with open_values(args.file) as (pieces, count):
-        for piece in pieces:
+    with open_values(args.file) as (parts, count):
+        for part in parts:
             for meter in meters:
-                meter.add(piece)
+                meter.add(part)
     rows = [meter.row() for meter in meters]
     paper = list(paper_rows([row.bound for row in rows if row.bound]))
     if args.json:

@@ -47,7 +47,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare. Raises CheckFailed when a value differs."""
+    """Compare. Raises CheckFailed if a value differs."""
     config = configuration(args.codec, args)
     count = (RTL_VALUES if args.rtl else VALUES) if args.values is None else args.values
     if count < 1:
@@ -82,15 +82,15 @@ def _rtl(config: CodecConfig, values: np.ndarray, args: argparse.Namespace) -> l
     stalls = (args.stalls, args.stalls)
     return [
         {
-            "check": f"RTL against NumPy, {outcome.direction}",
-            "values": outcome.values,
-            "mismatches": outcome.mismatches,
-            "first": outcome.first,
-            "seconds": outcome.run.seconds,
-            "cycles": outcome.run.cycles,
-            "cycles_per_group": outcome.cycles_per_group,
+            "check": f"RTL against NumPy, {comparison.direction}",
+            "values": comparison.values,
+            "mismatches": comparison.mismatches,
+            "first": comparison.first,
+            "seconds": comparison.run.seconds,
+            "cycles": comparison.run.cycles,
+            "cycles_per_group": comparison.cycles_per_group,
         }
-        for outcome in CodecRtl(config).check(config, values, seed=args.seed, stalls=stalls)
+        for comparison in CodecRtl(config).check(config, values, seed=args.seed, stalls=stalls)
     ]
 
 
@@ -101,21 +101,21 @@ def _scalar(config: CodecConfig, values: np.ndarray) -> dict[str, Any]:
     from fanin.codec.golden import scalar
     from fanin.codec.golden.codecs import decode, encode
 
-    begin = time.perf_counter()
+    start = time.perf_counter()
     bits = values.view(np.uint32).tolist()
     decoded = decode(encode(values, config), len(values), config).view(np.uint32).tolist()
-    stream, own = scalar.encode(bits, config), scalar.roundtrip(bits, config)
-    wrong = [index for index, (a, b) in enumerate(zip(decoded, own, strict=True)) if a != b]
+    stream, expected = scalar.encode(bits, config), scalar.roundtrip(bits, config)
+    different = [index for index, (a, b) in enumerate(zip(decoded, expected, strict=True)) if a != b]
     first = ""
-    if wrong:
-        index = wrong[0]
-        first = f"0x{bits[index]:08x} becomes 0x{decoded[index]:08x}, not 0x{own[index]:08x}"
+    if different:
+        index = different[0]
+        first = f"0x{bits[index]:08x} becomes 0x{decoded[index]:08x}, not 0x{expected[index]:08x}"
     elif stream != encode(values, config):
-        wrong, first = [0], "the streams"
+        different, first = [0], "the streams"
     return {
         "check": "NumPy against the scalar reading",
         "values": len(values),
-        "mismatches": len(wrong),
+        "mismatches": len(different),
         "first": first,
-        "seconds": time.perf_counter() - begin,
+        "seconds": time.perf_counter() - start,
     }

@@ -1,11 +1,11 @@
-"""``fanin link check``: the model checker on the reliable link."""
+"""``fanin link check``: model checking of the reliable link."""
 
 from __future__ import annotations
 
 import argparse
 
 from fanin.base.errors import InputError
-from fanin.cli.checker import add_options, check_options, progress, tell
+from fanin.cli.checker import add_options, check_options, progress, report
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -40,7 +40,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Search. Raises CheckFailed when an invariant is broken or not proved."""
+    """Search all states. Raises CheckFailed if an invariant is broken or not proved."""
     from fanin.sim.checker.chart import link_chart
     from fanin.sim.checker.link import LinkSystem
     from fanin.sim.checker.link_ends import Bounds
@@ -53,18 +53,18 @@ def run(args: argparse.Namespace) -> int:
         bounds = Bounds(**sizes)
     except ValueError as error:
         raise InputError(str(error)) from error
-    found = search(
+    outcome = search(
         LinkSystem(bounds),
         seconds=args.seconds,
         all_invariants=not args.first,
         processes=args.processes,
         progress=progress(),
     )
-    return tell(
-        found,
+    return report(
+        outcome,
         args,
         name="the published link" if args.published else "the link",
-        said=sizes,
+        settings=sizes,
         draw=lambda events: link_chart(events, sequences=args.sequences),
         event=lambda event: {
             "event": event.name,

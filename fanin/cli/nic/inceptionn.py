@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fanin.base.errors import InputError
 from fanin.cli.nic.rtl import ratio, serve_rtl
 from fanin.cli.p4.rates import Rates, lost_frames
-from fanin.cli.serving import forward, opened_interfaces, say, warn
+from fanin.cli.serving import forward, open_interfaces, say, warn
 from fanin.codec.facts import Inceptionn, Mode
 from fanin.codec.run.options import parse_bound
 from fanin.runs.output import print_json, table
@@ -24,23 +24,23 @@ OPTIONS = ("host", "wire", "bound", "mode")
 
 
 def add_options(group: argparse._ArgumentGroup) -> None:
-    """Declare what is this kind's alone."""
+    """Declare the options that only this kind has."""
     group.add_argument("--host", metavar="INTERFACE", help="interface to the host")
     group.add_argument("--wire", metavar="INTERFACE", help="interface to the wire")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Serve. Raises InputError for a wrong option or interface, before any frame is taken."""
+    """Run the node. Raises InputError for a wrong option or interface, before any frame is taken."""
     for name in ("host", "wire"):
         if getattr(args, name) is None:
             raise InputError(f"--{name}: --kind inceptionn needs an interface for it")
     if args.host == args.wire:
         raise InputError(f"--wire {args.wire}: must be another interface than --host")
-    served = (_serve_model if args.model else _serve_rtl)(args, _codec(args))
+    result = (_serve_model if args.model else _serve_rtl)(args, _codec(args))
     if args.json:
-        print_json(asdict(served))
+        print_json(asdict(result))
     else:
-        print(_summary(served))
+        print(_summary(result))
 
 
 def _codec(args: argparse.Namespace) -> Inceptionn:
@@ -49,7 +49,7 @@ def _codec(args: argparse.Namespace) -> Inceptionn:
     return Inceptionn(bound=bound, mode=default.mode if args.mode is None else Mode[args.mode.upper()])
 
 
-def _started(args: argparse.Namespace, codec: Inceptionn) -> str:
+def _start_message(args: argparse.Namespace, codec: Inceptionn) -> str:
     return f"NIC in {'NumPy' if args.model else 'RTL'}, {codec}: host {args.host}, wire {args.wire}"
 
 
@@ -61,13 +61,13 @@ def _serve_model(args: argparse.Namespace, codec: Inceptionn) -> NicResult:
 
     names = {HOST: args.host, WIRE: args.wire}
     ports = InceptionnPorts(codec)
-    with contextlib.ExitStack() as opened:
-        forwarding = Forwarding(ports, opened_interfaces(opened, names), report=warn)
-        opened.callback(forwarding.close)
-        rates = Rates(forwarding, names, live=sys.stderr.isatty())
-        say(_started(args, codec))
+    with contextlib.ExitStack() as stack:
+        forwarding = Forwarding(ports, open_interfaces(stack, names), report=warn)
+        stack.callback(forwarding.close)
+        rates = Rates(forwarding, names, is_live=sys.stderr.isatty())
+        say(_start_message(args, codec))
         forward(forwarding, rates, args.seconds)
-    names_of = [f"{way}_{name}" for way in ("tx", "rx") for name in COUNTERS]
+    names_of = [f"{direction}_{name}" for direction in ("tx", "rx") for name in COUNTERS]
     return NicResult(
         {name: ports.nic.counters[name] for name in names_of},
         ports.alignment.unaligned,
@@ -86,19 +86,22 @@ def _serve_rtl(args: argparse.Namespace, codec: Inceptionn) -> NicResult:
     nic = InceptionnNicCosim()
     serve = functools.partial(nic.serve, codec, host=args.host, wire=args.wire, slowdown=args.slowdown)
     return serve_rtl(
-        args, interfaces, _started(args, codec), lambda stop, progress: serve(stop=stop, progress=progress)
+        args,
+        interfaces,
+        _start_message(args, codec),
+        lambda stop, progress: serve(stop=stop, progress=progress),
     )
 
 
-def _summary(served: NicResult) -> str:
+def _summary(result: NicResult) -> str:
     """Return the counts of frames in each direction, as a table."""
     rows = [["", "compressed", "raw", "passed", "dropped", "bytes in", "bytes out"]]
-    for way, name in (("tx", "host to wire"), ("rx", "wire to host")):
+    for direction, name in (("tx", "host to wire"), ("rx", "wire to host")):
         kinds = ("coded", "raw", "bypassed", "dropped", "bytes_in", "bytes_out")
-        rows.append([name, *(f"{served.counters[f'{way}_{kind}']:,}" for kind in kinds)])
+        rows.append([name, *(f"{result.counters[f'{direction}_{kind}']:,}" for kind in kinds)])
     text = table(rows, right=range(1, len(rows[0])))
-    if served.unaligned:
-        text += f"\n  begin inside a value, so not compressed: {served.unaligned:,} segments"
-    if served.lost:
-        text += f"\n  lost, for lack of room in a queue: {served.lost:,} frames"
-    return text + ratio(served.seconds, served.simulated_seconds)
+    if result.unaligned:
+        text += f"\n  begin inside a value, so not compressed: {result.unaligned:,} segments"
+    if result.lost:
+        text += f"\n  lost, for lack of room in a queue: {result.lost:,} frames"
+    return text + ratio(result.seconds, result.simulated_seconds)

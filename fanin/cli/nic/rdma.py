@@ -30,7 +30,7 @@ OPTIONS = ("port", "ip", "mac", "memory", "memory_bytes", "peer", "rkey", "contr
 
 
 def add_options(group: argparse._ArgumentGroup) -> None:
-    """Declare what is this kind's alone."""
+    """Declare the options that only this kind has."""
     group.add_argument("--ip", metavar="A.B.C.D", help="the node's IPv4 address")
     group.add_argument(
         "--mac", metavar="MAC", help="MAC address of the node (default: 02:00 and the IPv4 address)"
@@ -57,7 +57,7 @@ def add_options(group: argparse._ArgumentGroup) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Serve. Raises InputError for a wrong option, file or interface, before any frame is taken."""
+    """Run the node. Raises InputError for a wrong option, file or interface, before any frame is taken."""
     from fanin.sim.nic.control import check_control
     from fanin.sim.nic.rdma_settings import address_of
     from fanin.wire.ethernet import mac_text
@@ -68,23 +68,23 @@ def run(args: argparse.Namespace) -> None:
     settings = _settings(args)
     if args.control:
         check_control(args.control)
-    own = settings.endpoint
+    endpoint = settings.endpoint
     started = (
-        f"RDMA node {'as a model' if args.model else 'in RTL'} at {args.port}: {address_of(own.ip)}, "
-        f"{mac_text(own.mac)}, {settings.size:,} bytes of {args.memory}, path MTU {settings.mtu}"
+        f"RDMA node {'as a model' if args.model else 'in RTL'} at {args.port}: {address_of(endpoint.ip)}, "
+        f"{mac_text(endpoint.mac)}, {settings.size:,} bytes of {args.memory}, path MTU {settings.mtu}"
     )
     try:
-        with _open_memory(settings) as opened:
-            served = (_serve_model if args.model else _serve_rtl)(args, opened, started)
+        with _open_memory(settings) as settings_with_memory:
+            result = (_serve_model if args.model else _serve_rtl)(args, settings_with_memory, started)
     finally:
         if args.control:  # a killed simulator has left the file
             with contextlib.suppress(InputError):
                 check_control(args.control)
-    found: dict[str, Any] = {name: getattr(served, name) for name in ("counters", "lost", "seconds")}
+    counts: dict[str, Any] = {name: getattr(result, name) for name in ("counters", "lost", "seconds")}
     if args.json:
-        print_json(found | {"simulated_seconds": served.simulated_seconds})
+        print_json(counts | {"simulated_seconds": result.simulated_seconds})
     else:
-        print(_summary(served))
+        print(_summary(result))
 
 
 def _settings(args: argparse.Namespace) -> RdmaSettings:
@@ -136,25 +136,31 @@ def _peer(text: str) -> Peer:
     return Peer(ip_of("--peer", ip), value)
 
 
-def _size(args: argparse.Namespace, word: int, most: int) -> int:
-    """Return the size of the existing or new memory file, in bytes. Raises InputError."""
-    path, given = args.memory, args.memory_bytes
+def _size(args: argparse.Namespace, word_bytes: int, maximum: int) -> int:
+    """Return the size of the existing or new memory file, in bytes. Raises InputError.
+
+    - ``word_bytes``: the size must be a multiple of this number.
+    - ``maximum``: maximum size, in bytes.
+    """
+    path, requested = args.memory, args.memory_bytes
     if path.is_symlink():
         raise InputError(f"--memory {path}: is a link to {path.readlink()}; name the file itself")
     if path.exists():
         if not path.is_file():
             raise InputError(f"--memory {path}: is no file")
         size = path.stat().st_size
-        if given not in (None, size):
-            raise InputError(f"--memory-bytes {given}: {path} exists, and has {size}")
-        named = f"--memory {path}"
+        if requested not in (None, size):
+            raise InputError(f"--memory-bytes {requested}: {path} exists, and has {size}")
+        option = f"--memory {path}"
     else:
         if not path.parent.is_dir():
             raise InputError(f"--memory {path}: there is no folder {path.parent}")
-        size = MEMORY_BYTES if given is None else given
-        named = f"--memory-bytes {size}"
-    if not word <= size <= most or size % word:
-        raise InputError(f"{named}: must have a multiple of {word} bytes, at most {most:,}, not {size:,}")
+        size = MEMORY_BYTES if requested is None else requested
+        option = f"--memory-bytes {size}"
+    if not word_bytes <= size <= maximum or size % word_bytes:
+        raise InputError(
+            f"{option}: must have a multiple of {word_bytes} bytes, at most {maximum:,}, not {size:,}"
+        )
     return size
 
 
@@ -167,9 +173,9 @@ def _open_memory(settings: RdmaSettings) -> Iterator[RdmaSettings]:
     """
     path = settings.memory
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with contextlib.ExitStack() as opened:
+    with contextlib.ExitStack() as stack:
         try:
-            file = opened.enter_context(open(os.open(path, flags, 0o600), "r+b", buffering=0))
+            file = stack.enter_context(open(os.open(path, flags, 0o600), "r+b", buffering=0))
             _check_own(path, settings.size, os.fstat(file.fileno()))
             file.truncate(settings.size)
         except OSError as error:
@@ -177,21 +183,21 @@ def _open_memory(settings: RdmaSettings) -> Iterator[RdmaSettings]:
         yield replace(settings, checked_memory=Path(f"/proc/{os.getpid()}/fd/{file.fileno()}"))
 
 
-def _check_own(path: Path, size: int, found: os.stat_result) -> None:
-    """Raise InputError unless a memory is new, or a file of so many bytes that its user alone may write."""
-    wrong = None
-    if not stat.S_ISREG(found.st_mode):
-        wrong = "is no file"
-    elif found.st_uid != os.geteuid():
-        wrong = "is another user's"
-    elif found.st_nlink != 1:
-        wrong = f"has {found.st_nlink} names (hard links), not one"
-    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        wrong = "others may write it"
-    elif found.st_size not in (0, size):
-        wrong = f"has {found.st_size:,} bytes now, not {size:,}"
-    if wrong:
-        raise InputError(f"--memory {path}: {wrong}; name a file of your own")
+def _check_own(path: Path, size: int, status: os.stat_result) -> None:
+    """Raise InputError unless a memory file is new, or has ``size`` bytes and only this user may write it."""
+    defect = None
+    if not stat.S_ISREG(status.st_mode):
+        defect = "is no file"
+    elif status.st_uid != os.geteuid():
+        defect = "is another user's"
+    elif status.st_nlink != 1:
+        defect = f"has {status.st_nlink} names (hard links), not one"
+    elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        defect = "others may write it"
+    elif status.st_size not in (0, size):
+        defect = f"has {status.st_size:,} bytes now, not {size:,}"
+    if defect:
+        raise InputError(f"--memory {path}: {defect}; name a file of your own")
 
 
 def _serve_model(args: argparse.Namespace, settings: RdmaSettings, started: str) -> NicResult:
@@ -220,9 +226,9 @@ def _serve_rtl(args: argparse.Namespace, settings: RdmaSettings, started: str) -
     return serve_rtl(args, [settings.port], started, serve)
 
 
-def _summary(served: NicResult) -> str:
-    rows = [[name, f"{count:,}"] for name, count in served.counters.items() if count]
-    if served.lost:
-        rows.append(["lost at the interface", f"{served.lost:,}"])
+def _summary(result: NicResult) -> str:
+    rows = [[name, f"{count:,}"] for name, count in result.counters.items() if count]
+    if result.lost:
+        rows.append(["lost at the interface", f"{result.lost:,}"])
     text = table(rows, right=[1]) if rows else "  nothing was counted"
-    return text + ratio(served.seconds, served.simulated_seconds)
+    return text + ratio(result.seconds, result.simulated_seconds)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MAX_JOB = (1 << field_bits(RING, "job")) - 1
 WAIT_SECONDS = 300.0
-FRAME_BYTES = 1024  # of a frame's values, unless said otherwise: what an MTU of 1500 has room for
+FRAME_BYTES = 1024  # default size of a frame's values: they fit an MTU of 1500
 OPTIONS = (
     "port", "rank", "ranks", "gradient", "output", "job", "wait", "frame_words", "preset",
     "codec", "bound", "mode", "group", "block", "mantissa", "exponent", "offset",
@@ -34,7 +34,7 @@ OPTIONS = (
 
 
 def add_options(group: argparse._ArgumentGroup) -> None:
-    """Declare what is this kind's alone."""
+    """Declare the options that only this kind has."""
     group.add_argument("--rank", type=int, metavar="R", help="the node's place in the ring, from 0 on")
     group.add_argument("--ranks", type=int, metavar="N", help="nodes of the ring")
     group.add_argument("--gradient", type=Path, metavar="FILE", help="the node's vector (.npy, or raw float32)")
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> None:
     if args.output:
         with output_file(args.output) as file:
             np.save(file, reduced.sum)
-    found = {
+    facts = {
         "values": int(vector.size),
         "sha256": hashlib.sha256(reduced.sum.tobytes()).hexdigest(),
         "counters": reduced.counters,
@@ -77,9 +77,9 @@ def run(args: argparse.Namespace) -> None:
         "simulated_seconds": reduced.simulated_seconds,
     }
     if args.json:
-        print_json(found)
+        print_json(facts)
     else:
-        print(_summary(found, args))
+        print(_summary(facts, args))
 
 
 def _config(args: argparse.Namespace) -> RingConfig:
@@ -110,8 +110,8 @@ def _vector(path: Path) -> npt.NDArray[np.float32]:
 
     from fanin.codec.run.values import open_values
 
-    with open_values(path) as (pieces, _):
-        return np.concatenate(list(pieces))
+    with open_values(path) as (parts, _):
+        return np.concatenate(list(parts))
 
 
 def _check_interface(args: argparse.Namespace, config: RingConfig) -> None:
@@ -120,11 +120,11 @@ def _check_interface(args: argparse.Namespace, config: RingConfig) -> None:
     from fanin.sim.nic.ring import min_mtu
 
     check_interfaces([args.port])
-    mtu, needed = mtu_of(args.port), min_mtu(config)
-    if mtu < needed:
+    mtu, required = mtu_of(args.port), min_mtu(config)
+    if mtu < required:
         raise InputError(
-            f"--port {args.port}: its MTU is {mtu}, and frames of {config.frame_words} words take {needed}: "
-            f"ip link set {args.port} mtu {needed}, or fewer --frame-words at all nodes"
+            f"--port {args.port}: its MTU is {mtu}, and frames of {config.frame_words} words take {required}: "
+            f"ip link set {args.port} mtu {required}, or fewer --frame-words at all nodes"
         )
 
 
@@ -156,32 +156,32 @@ def _cause(args: argparse.Namespace, reduced: Reduced) -> str:
     from fanin.hdl.ring.registers import Failure
     from fanin.host.causes import explain
 
-    before, after = (args.rank - 1) % args.ranks, (args.rank + 1) % args.ranks
+    previous_rank, next_rank = (args.rank - 1) % args.ranks, (args.rank + 1) % args.ranks
     cause = reduced.status.cause if reduced.status else Failure.NONE
     problem = reduced.findings.problem if reduced.findings else None
     if reduced.stuck or cause is Failure.TIMEOUT:
-        others = " and ".join(f"rank {rank}" for rank in dict.fromkeys((before, after)))
-        why = f"; {problem}" if problem else ""
-        return f"no progress for {args.wait:g} s: nothing comes from {others}, or not all{why}"
+        neighbours = " and ".join(f"rank {rank}" for rank in dict.fromkeys((previous_rank, next_rank)))
+        note = f"; {problem}" if problem else ""
+        return f"no progress for {args.wait:g} s: nothing comes from {neighbours}, or not all{note}"
     if cause is Failure.MISMATCH:
-        return f"rank {args.rank} and rank {before} do not agree: {problem or cause.name}"
+        return f"rank {args.rank} and rank {previous_rank} do not agree: {problem or cause.name}"
     if cause is not Failure.NONE:
         return f"the node ended with {explain(cause)}"
     return f"{args.port}: ended before the sum was there"
 
 
-def _summary(found: dict[str, Any], args: argparse.Namespace) -> str:
-    counters = found["counters"]
+def _summary(facts: dict[str, Any], args: argparse.Namespace) -> str:
+    counters = facts["counters"]
     rows = [
-        ["values", f"{found['values']:,}, of {args.ranks} nodes"],
+        ["values", f"{facts['values']:,}, of {args.ranks} nodes"],
         [
             "frames",
             f"{counters['sent']:,} sent, {counters['retransmitted']:,} again; {counters['received']:,} taken",
         ],
-        ["SHA-256", f"{found['sha256']}: of the sum's values without the file's header, alike at all nodes"],
+        ["SHA-256", f"{facts['sha256']}: of the sum's values without the file's header, alike at all nodes"],
     ]
-    if found["lost"]:
-        rows.append(["lost at the interface", f"{found['lost']:,}"])
+    if facts["lost"]:
+        rows.append(["lost at the interface", f"{facts['lost']:,}"])
     if args.output:
         rows.append(["sum", str(args.output)])
-    return table(rows) + ratio(found["seconds"], found["simulated_seconds"])
+    return table(rows) + ratio(facts["seconds"], facts["simulated_seconds"])

@@ -34,16 +34,16 @@ def serve_rtl(
     from fanin.sim.nic.outside import check_interfaces
     from fanin.sim.nic.stopping import Stop
 
-    began = None
+    start = None
 
-    def progress(now: Progress) -> None:
-        nonlocal began
-        if not now.operations:
+    def progress(state: Progress) -> None:
+        nonlocal start
+        if not state.operations:
             return
-        if began is None:
-            began = time.monotonic()
+        if start is None:
+            start = time.monotonic()
             say(started)
-        if args.seconds is not None and time.monotonic() >= began + args.seconds:
+        if args.seconds is not None and time.monotonic() >= start + args.seconds:
             stop.request()
 
     with tempfile.TemporaryDirectory(prefix="fanin-") as folder:

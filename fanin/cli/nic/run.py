@@ -1,4 +1,4 @@
-"""``fanin nic run``: a node at Linux interfaces, of the kind that is asked for."""
+"""``fanin nic run``: a node of one kind at Linux interfaces."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ KINDS = {
     "rdma": (rdma, "a node of one-sided writes, whose memory is a file"),
     "ring": (ring, "a node of a ring, for one all-reduce"),
 }
-#: Kinds that other commands run, and these.
-ELSEWHERE = {
+#: Kinds that other commands run: text that names the command.
+KINDS_OF_OTHER_COMMANDS = {
     "glm": "fanin train DATA --ports IF,IF,… runs GLM nodes at interfaces, with --worker R a part of them"
 }
 
@@ -32,12 +32,12 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "run",
         help="run a node at Linux interfaces",
         description="Run a node at Linux interfaces until it is interrupted. "
-        + ". ".join(f"Kind {name}: {what}" for name, (_, what) in KINDS.items())
+        + ". ".join(f"Kind {name}: {purpose}" for name, (_, purpose) in KINDS.items())
         + ". Opening interfaces needs CAP_NET_RAW; their settings do not change.",
     )
     part.add_argument(
         "--kind",
-        choices=(*KINDS, *ELSEWHERE),
+        choices=(*KINDS, *KINDS_OF_OTHER_COMMANDS),
         metavar="KIND",
         default="inceptionn",
         help=f"kind of node: {', '.join(KINDS)}",
@@ -52,25 +52,27 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     add_seconds(part)
     add_json(part)
-    for name, (kind, what) in KINDS.items():
-        kind.add_options(part.add_argument_group(f"--kind {name}", what))
+    for name, (kind, purpose) in KINDS.items():
+        kind.add_options(part.add_argument_group(f"--kind {name}", purpose))
     nodes = part.add_argument_group("--kind rdma and ring")
     nodes.add_argument("--port", metavar="INTERFACE", help="interface of the node")
     presets = tuple(dict.fromkeys((*RDMA_PRESETS, *RING_PRESETS)))
     nodes.add_argument("--preset", choices=presets, default="u280", help="sizes of the node")
-    add_codec(part.add_argument_group("codec, of --kind ring; bound and mode, of inceptionn"), none=True)
+    add_codec(part.add_argument_group("codec, of --kind ring; bound and mode, of inceptionn"), allow_none=True)
     options = {name for kind, _ in KINDS.values() for name in kind.OPTIONS}
     part.set_defaults(run=run, defaults={name: part.get_default(name) for name in options})
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve. Raises InputError for a wrong option or interface, before any frame is taken."""
-    if args.kind in ELSEWHERE:
-        raise InputError(f"--kind {args.kind}: {ELSEWHERE[args.kind]}")
+    """Run the node. Raises InputError for a wrong option or interface, before any frame is taken."""
+    if args.kind in KINDS_OF_OTHER_COMMANDS:
+        raise InputError(f"--kind {args.kind}: {KINDS_OF_OTHER_COMMANDS[args.kind]}")
     node, _ = KINDS[args.kind]
     for name, default in sorted(args.defaults.items()):
         if name not in node.OPTIONS and getattr(args, name) != default:
-            owners = " or ".join(kind for kind, (other, _) in KINDS.items() if name in other.OPTIONS)
+            owners = " or ".join(
+                kind for kind, (kind_module, _) in KINDS.items() if name in kind_module.OPTIONS
+            )
             option = "-o" if name == "output" else f"--{name.replace('_', '-')}"
             raise InputError(f"{option}: applies to --kind {owners}, not to {args.kind}")
     check_seconds(args)

@@ -23,40 +23,40 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask and tell. Raises InputError where no node serves the socket."""
+    """Query the node and print the answer. Raises InputError if no node serves the socket."""
     from fanin.host.nic import RdmaNic
 
     with RdmaNic(args.control) as nic:
-        found = nic.info() | {"counters": nic.counters()}
+        info = nic.info() | {"counters": nic.counters()}
     if args.json:
-        print_json(found)
+        print_json(info)
         return 0
     rows = [
-        ["node", f"{found['node']}, {found['queue_pairs']} queue pairs from {found['first_queue_pair']:#x} on"],
-        ["addresses", f"{found['ip']}, {found['mac']}"],
-        ["memory", f"{found['memory']}, {found['bytes']:,} bytes"],
+        ["node", f"{info['node']}, {info['queue_pairs']} queue pairs from {info['first_queue_pair']:#x} on"],
+        ["addresses", f"{info['ip']}, {info['mac']}"],
+        ["memory", f"{info['memory']}, {info['bytes']:,} bytes"],
         *(
             [
                 f"pair {pair['pair']}",
-                f"with {pair['peer']:#x} at {pair['ip']}, path MTU {pair['mtu']}{_failed(pair)}",
+                f"with {pair['peer']:#x} at {pair['ip']}, path MTU {pair['mtu']}{_failure_note(pair)}",
             ]
-            for pair in found["connected"]
+            for pair in info["connected"]
         ),
-        *([f"pair {pair['pair']}", f"waits for ARP from {pair['ip']}"] for pair in found["waiting"]),
+        *([f"pair {pair['pair']}", f"waits for ARP from {pair['ip']}"] for pair in info["waiting"]),
         *(
             [f"region {region['rkey']:#x}", f"{region['length']:,} bytes from {region['base']:#x}"]
-            for region in found["regions"]
+            for region in info["regions"]
         ),
-        *([name, f"{count:,}"] for name, count in found["counters"].items() if count),
+        *([name, f"{count:,}"] for name, count in info["counters"].items() if count),
     ]
     print(table(rows))
     return 0
 
 
-def _failed(pair: dict[str, Any]) -> str:
+def _failure_note(pair: dict[str, Any]) -> str:
     if not pair["failed"]:
         return ""
     from fanin.host.causes import explain_name  # of all nodes, whose registers take time to declare
 
-    known = explain_name(Ending, str(pair["failed"]).upper())
-    return f"; failed with {known or pair['failed']}"
+    explanation = explain_name(Ending, str(pair["failed"]).upper())
+    return f"; failed with {explanation or pair['failed']}"

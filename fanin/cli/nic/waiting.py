@@ -1,4 +1,4 @@
-"""``--wait``: how long a command waits for other nodes."""
+"""Option ``--wait``: maximum time that a command waits for other nodes, in seconds."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ def add_wait(part: argparse._ActionsContainer, default: float, meaning: str) -> 
 
 
 def check_wait(args: argparse.Namespace) -> None:
-    """Raise InputError for a time that is none, or more than a day."""
+    """Raise InputError for ``--wait`` outside 1 s to one day."""
     if not 1 <= args.wait <= _MAX_SECONDS:
         raise InputError(f"--wait {args.wait:g}: must be 1 to {_MAX_SECONDS} seconds")

@@ -1,4 +1,4 @@
-"""``fanin nic write``: one write by a node that runs."""
+"""``fanin nic write``: one write by a running node."""
 
 from __future__ import annotations
 

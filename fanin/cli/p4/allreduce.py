@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fanin.base.errors import InputError
 from fanin.cli.options import add_options
@@ -14,9 +14,12 @@ from fanin.sim.network import FAULTS, HOST, LinkConfig, NetworkConfig, check_del
 from fanin.sim.switch.base import SwitchKind
 from fanin.wire.aggregation import DEFAULT_VALUES, VALUE_BITS, Encap, Protocol
 
+if TYPE_CHECKING:
+    from fanin.p4.aggregation import ProgramConfig
+
 PUBLISHED = "published"
-MOST_OPERATIONS = 1_000_000
-_LARGEST = 1 << 20  # of a contribution: what is added fits 32 bits
+MAX_OPERATIONS = 1_000_000
+_MAX_VALUE = 1 << 20  # of a contribution: sums fit 32 bits
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -54,70 +57,44 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 def run(args: argparse.Namespace) -> int:
     """Run the all-reduce. Raises CheckFailed if a packet is given up, or sums of workers differ."""
-    found = _measured(args)
+    figures = _measure(args)
     if args.json:
-        print_json(found)
+        print_json(figures)
         return 0
-    latency = found["latency_ns"]
+    latency = figures["latency_ns"]
     rows = [
         ("latency", f"{latency['mean']:,.0f} ns mean, {latency['p50']:,.0f} median, {latency['p99']:,.0f} p99"),
-        ("throughput", f"{found['per_us']:,.3f} AllReduces a µs, {found['gbps']:,.2f} Gb/s of values"),
-        ("packets", f"{found['packets']:,}, {found['retransmissions']:,} of them sent again"),
+        ("throughput", f"{figures['per_us']:,.3f} AllReduces a µs, {figures['gbps']:,.2f} Gb/s of values"),
+        ("packets", f"{figures['packets']:,}, {figures['retransmissions']:,} of them sent again"),
     ]
     if args.protocol == PUBLISHED:
-        broken = f"{found['wrong']:,} wrong, {found['repeated']:,} repeated, {found['lost']:,} lost"
-        rows.append(("sums", broken + (", and the job gave up" if found["gave_up"] else "")))
+        mistakes = f"{figures['wrong']:,} wrong, {figures['repeated']:,} repeated, {figures['lost']:,} lost"
+        rows.append(("sums", mistakes + (", and the job gave up" if figures["gave_up"] else "")))
     print(table([list(row) for row in rows]))
     return 0
 
 
-def _measured(args: argparse.Namespace) -> dict[str, Any]:
+def _measure(args: argparse.Namespace) -> dict[str, Any]:
     """Run the AllReduces; return the figures for ``--json``."""
     import numpy as np  # --help must not wait for it to load
 
-    from fanin.p4.aggregation import ProgramConfig
     from fanin.sim.switch.allreduce import allreduce
     from fanin.sim.switch.make import make_switch
     from fanin.sim.switch.published import published_allreduce
 
-    if not 1 <= args.operations <= MOST_OPERATIONS:
-        raise InputError(f"--operations {args.operations}: must be in 1…{MOST_OPERATIONS:,}")
-    protocol = Protocol.P4SGD if args.protocol == PUBLISHED else Protocol(args.protocol)
-    most = SLOTS // protocol.slots_per_operation
-    if not 1 <= args.window <= most or args.window & (args.window - 1):
-        raise InputError(f"--window {args.window}: must be a power of two in 1…{most}")
-    try:
-        check_delay("link_ns", args.link_ns)
-        program = ProgramConfig(
-            protocol=protocol,
-            workers=args.workers,
-            slots=args.window * protocol.slots_per_operation,
-            values=args.values,
-            encap=Encap(args.encap),
-        )
-        more = {name: getattr(args, name) for name in (*FAULTS, *HOST)}
-        network = NetworkConfig(
-            link=LinkConfig(delay_ns=args.link_ns, gbps=args.gbps, **more),
-            switch_ns=args.switch_ns,
-            timeout_ns=args.timeout_ns,
-            retries=args.retries,
-            seed=args.seed,
-            switch=SwitchKind(args.switch),
-        )
-    except ValueError as error:
-        raise InputError(str(error)) from error
+    program, network = _configuration(args)
     generator = np.random.default_rng(abs(args.seed))
     shape = (args.workers, args.operations * args.values)
-    rows = generator.integers(-_LARGEST, _LARGEST, shape).astype(np.int32)
+    rows = generator.integers(-_MAX_VALUE, _MAX_VALUE, shape).astype(np.int32)
     if args.protocol == PUBLISHED:
-        found = published_allreduce(rows, program=program, network=network)
+        result = published_allreduce(rows, program=program, network=network)
     else:
         switch = make_switch(args.workers, kind=network.switch, config=program)
-        found = allreduce(rows, switch=switch, program=program, network=network)
-    if not found.time_ns:
+        result = allreduce(rows, switch=switch, program=program, network=network)
+    if not result.time_ns:
         raise InputError("--gbps inf needs a delay: without one the rate is infinite")
-    latencies = np.array(found.latencies_ns or [np.nan])
-    right = args.operations - (found.wrong + found.lost) / args.workers
+    latencies = np.array(result.latencies_ns or [np.nan])
+    correct = args.operations - (result.wrong + result.lost) / args.workers
     return {
         "protocol": str(args.protocol),
         "workers": args.workers,
@@ -127,14 +104,47 @@ def _measured(args: argparse.Namespace) -> dict[str, Any]:
             "p50": float(np.percentile(latencies, 50)),
             "p99": float(np.percentile(latencies, 99)),
         },
-        "time_ns": found.time_ns,
-        "per_us": 1000 * right / found.time_ns,
-        "gbps": right * args.values * VALUE_BITS / found.time_ns,
-        "packets": found.sent,
-        "retransmissions": found.retransmissions,
-        "wrong": found.wrong,
-        "repeated": found.repeated,
-        "lost": found.lost,
-        "gave_up": found.gave_up,
-        "switch": found.counters.as_dict(),
+        "time_ns": result.time_ns,
+        "per_us": 1000 * correct / result.time_ns,
+        "gbps": correct * args.values * VALUE_BITS / result.time_ns,
+        "packets": result.sent,
+        "retransmissions": result.retransmissions,
+        "wrong": result.wrong,
+        "repeated": result.repeated,
+        "lost": result.lost,
+        "gave_up": result.gave_up,
+        "switch": result.counters.as_dict(),
     }
+
+
+def _configuration(args: argparse.Namespace) -> tuple[ProgramConfig, NetworkConfig]:
+    """Return the switch program and the network of the options. Raises InputError."""
+    from fanin.p4.aggregation import ProgramConfig
+
+    if not 1 <= args.operations <= MAX_OPERATIONS:
+        raise InputError(f"--operations {args.operations}: must be in 1…{MAX_OPERATIONS:,}")
+    protocol = Protocol.P4SGD if args.protocol == PUBLISHED else Protocol(args.protocol)
+    max_window = SLOTS // protocol.slots_per_operation
+    if not 1 <= args.window <= max_window or args.window & (args.window - 1):
+        raise InputError(f"--window {args.window}: must be a power of two in 1…{max_window}")
+    try:
+        check_delay("link_ns", args.link_ns)
+        program = ProgramConfig(
+            protocol=protocol,
+            workers=args.workers,
+            slots=args.window * protocol.slots_per_operation,
+            values=args.values,
+            encap=Encap(args.encap),
+        )
+        link_settings = {name: getattr(args, name) for name in (*FAULTS, *HOST)}
+        network = NetworkConfig(
+            link=LinkConfig(delay_ns=args.link_ns, gbps=args.gbps, **link_settings),
+            switch_ns=args.switch_ns,
+            timeout_ns=args.timeout_ns,
+            retries=args.retries,
+            seed=args.seed,
+            switch=SwitchKind(args.switch),
+        )
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    return program, network

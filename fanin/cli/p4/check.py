@@ -1,4 +1,4 @@
-"""``fanin p4 check``: the model checker."""
+"""``fanin p4 check``: model checking of the aggregation protocol."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from fanin.base.errors import InputError
-from fanin.cli.checker import add_options, check_options, progress, tell
+from fanin.cli.checker import add_options, check_options, progress, report
 from fanin.wire.aggregation import Protocol
 
 PROTOCOL_NAMES = (*Protocol, "published")  # names in fanin.sim.checker, which --help must not load
@@ -49,21 +49,21 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Search. Raises CheckFailed when an invariant is broken or not proved."""
+    """Search all states. Raises CheckFailed if an invariant is broken or not proved."""
     from fanin.sim.checker import PROTOCOLS
     from fanin.sim.checker.chart import chart
     from fanin.sim.checker.search import check
     from fanin.sim.checker.system import Faults, System
 
-    together = args.losses + args.duplicates + args.reorder if args.faults is None else args.faults
+    total_faults = args.losses + args.duplicates + args.reorder if args.faults is None else args.faults
     check_options(args)
     try:
         protocol = PROTOCOLS[args.protocol](workers=args.workers, slots=args.slots, rounds=args.rounds)
-        faults = Faults(args.losses, args.duplicates, args.reorder, together)
+        faults = Faults(args.losses, args.duplicates, args.reorder, total_faults)
         system = System(protocol, faults)
     except ValueError as error:
         raise InputError(str(error)) from error
-    found = check(
+    outcome = check(
         system,
         seconds=args.seconds,
         all_invariants=not args.first,
@@ -71,11 +71,11 @@ def run(args: argparse.Namespace) -> int:
         processes=args.processes,
         progress=progress(),
     )
-    return tell(
-        found,
+    return report(
+        outcome,
         args,
         name=args.protocol,
-        said={"protocol": args.protocol},
+        settings={"protocol": args.protocol},
         draw=lambda events: chart(events, workers=args.workers),
         event=_event,
         lower="--workers, --slots, --rounds or faults",

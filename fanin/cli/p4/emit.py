@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fanin.job import SLOTS
 from fanin.p4.aggregation import ProgramConfig, Target
-from fanin.runs.files import Files
+from fanin.runs.file_options import FileOptions
 from fanin.runs.lock import sole_writer
 from fanin.runs.output import P4_PROGRAM, add_json, print_json
 from fanin.runs.provenance.document import Origin
@@ -47,7 +47,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     emit.add_argument("--job", type=Path, metavar="FILE", help="job.json to take, instead of one job with all")
     emit.add_argument("-o", dest="output", type=Path, required=True, metavar="DIR", help="output folder")
     add_json(emit)
-    emit.set_defaults(run=run, files=Files(inputs=("job",)))
+    emit.set_defaults(run=run, files=FileOptions(inputs=("job",)))
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Table entries, multicast groups and clone sessions from a JSON file into a switch; errors name the place."""
+"""Installation of table entries, multicast groups and clone sessions from a JSON file in a switch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fanin.sim.switch.embedded import Switch
 
 _MATCHES = (Exact, Ternary, Lpm, Range)
 _NUMBER = "a number, or as text hexadecimal (0x88b5), a MAC address (02:00:00:00:00:01) or IPv4 (10.0.0.1)"
-_MOST_BYTES = 16 << 20  # of the file
+_MAX_BYTES = 16 << 20  # of the file
 _SESSION_BITS = 32  # of v1model's clone
 _MAC = r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}"
 
@@ -34,15 +34,15 @@ def install_entries(switch: Switch, path: Path) -> None:
     groups = {p: _group(p, item) for p, item in items.items() if "replicas" in item and p not in sessions}
     entries = {p: _entry(p, item) for p, item in items.items() if "replicas" not in item and p not in sessions}
     _check_distinct("id", "group", {place: group.id for place, group in groups.items()})
-    _check_distinct("session", "clone session", {place: found.session for place, found in sessions.items()})
+    _check_distinct("session", "clone session", {place: session.session for place, session in sessions.items()})
     for place, group in groups.items():
-        with _placed(place):
+        with _error_place(place):
             switch.set_multicast_group(group)
     for place, session in sessions.items():
-        with _placed(place):
+        with _error_place(place):
             switch.set_clone_session(session.session, replicas=session.replicas)
     for place, entry in entries.items():
-        with _placed(place):
+        with _error_place(place):
             switch.insert(entry)
 
 
@@ -61,7 +61,7 @@ def _check_distinct(field: str, kind: str, numbers: Mapping[str, int]) -> None:
 
 
 @contextlib.contextmanager
-def _placed(place: str) -> Iterator[None]:
+def _error_place(place: str) -> Iterator[None]:
     """Convert a switch's ValueError into an InputError that starts with the place."""
     try:
         yield
@@ -71,7 +71,7 @@ def _placed(place: str) -> Iterator[None]:
 
 def _items(path: Path) -> list[dict[str, Any]]:
     try:
-        items = parse_json(read_named(path, _MOST_BYTES).decode())
+        items = parse_json(read_named(path, _MAX_BYTES).decode())
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     except json.JSONDecodeError as error:
@@ -91,7 +91,7 @@ def _entry(place: str, item: Mapping[str, Any]) -> TableEntry:
     parameters = _object(f"{place}: parameters", item.get("parameters", {}))
     return TableEntry(
         table=_text(place, item, "table"),
-        match={name: _match(f"{place}: match: {name}", given) for name, given in match.items()},
+        match={name: _match(f"{place}: match: {name}", fields) for name, fields in match.items()},
         action=_text(place, item, "action"),
         parameters={name: _number(f"{place}: parameters: {name}", v) for name, v in parameters.items()},
         priority=_number(f"{place}: priority", item.get("priority", 0)),
@@ -116,24 +116,24 @@ def _replicas(place: str, item: Mapping[str, Any]) -> tuple[Replica, ...]:
         raise InputError(f"{place}: replicas: must be a list")
     replicas: list[Replica] = []
     for number, replica in enumerate(item["replicas"]):
-        where = f"{place}: replicas: {number}"
-        _fields(where, _object(where, replica), Replica)
-        found = Replica(**{name: _number(f"{where}: {name}", v) for name, v in replica.items()})
-        if (found.port, found.id) in ((other.port, other.id) for other in replicas):
-            raise InputError(f"{where}: port {found.port} occurs twice with the id {found.id}")
-        replicas.append(found)
+        replica_place = f"{place}: replicas: {number}"
+        _fields(replica_place, _object(replica_place, replica), Replica)
+        parsed = Replica(**{name: _number(f"{replica_place}: {name}", v) for name, v in replica.items()})
+        if (parsed.port, parsed.id) in ((other.port, other.id) for other in replicas):
+            raise InputError(f"{replica_place}: port {parsed.port} occurs twice with the id {parsed.id}")
+        replicas.append(parsed)
     return tuple(replicas)
 
 
-def _match(place: str, given: Any) -> Match:
+def _match(place: str, fields: Any) -> Match:
     """Parse a match: an object with the fields of one kind, or a single number or text for an exact match."""
-    if not isinstance(given, dict):
-        return Exact(_number(place, given))
+    if not isinstance(fields, dict):
+        return Exact(_number(place, fields))
     for kind in _MATCHES:
-        if set(given) == {field.name for field in dataclasses.fields(kind)}:
-            return kind(**{name: _number(f"{place}: {name}", value) for name, value in given.items()})
+        if set(fields) == {field.name for field in dataclasses.fields(kind)}:
+            return kind(**{name: _number(f"{place}: {name}", value) for name, value in fields.items()})
     kinds = "value; value and mask; value and length; or low and high"
-    raise InputError(f"{place}: has {_listed(given)}; a match has {kinds}")
+    raise InputError(f"{place}: has {_name_list(fields)}; a match has {kinds}")
 
 
 def _fields(place: str, item: Mapping[str, Any], kind: Any) -> None:
@@ -146,7 +146,7 @@ def _fields(place: str, item: Mapping[str, Any], kind: Any) -> None:
     for field in fields:
         optional = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
         if field.name not in item and not optional:
-            raise InputError(f"{place}: {field.name} is missing; it has {_listed(item)}")
+            raise InputError(f"{place}: {field.name} is missing; it has {_name_list(item)}")
 
 
 def _object(place: str, value: Any) -> dict[str, Any]:
@@ -177,5 +177,5 @@ def _number(place: str, value: Any) -> int:
     raise InputError(f"{place}: must be {_NUMBER}, not {json.dumps(value)}")
 
 
-def _listed(names: Mapping[str, Any]) -> str:
+def _name_list(names: Mapping[str, Any]) -> str:
     return ", ".join(names) or "no field"

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _connected(args: argparse.Namespace) -> Iterator[RunningSwitch]:
+def _connect(args: argparse.Namespace) -> Iterator[RunningSwitch]:
     from fanin.sim.switch.bmv2.running import RunningSwitch  # gRPC loads slowly
 
     host, _, port = args.thrift.rpartition(":")
@@ -88,9 +88,9 @@ def _add(args: argparse.Namespace) -> None:
     deployment = load_deployment(args.directory / "job.json")
     jobs = [job for job in deployment.jobs if args.job in (None, job.id)]
     if not jobs:
-        known = ", ".join(str(job.id) for job in deployment.jobs) or "none"
-        raise InputError(f"{args.directory / 'job.json'}: has no job {args.job}; it has {known}")
-    with _connected(args) as switch:
+        job_numbers = ", ".join(str(job.id) for job in deployment.jobs) or "none"
+        raise InputError(f"{args.directory / 'job.json'}: has no job {args.job}; it has {job_numbers}")
+    with _connect(args) as switch:
         switch.prepare(args.directory, deployment)
         for job in jobs:
             switch.add(job)
@@ -103,7 +103,7 @@ def _add(args: argparse.Namespace) -> None:
 
 
 def _remove(args: argparse.Namespace) -> None:
-    with _connected(args) as switch:
+    with _connect(args) as switch:
         switch.remove(args.job)
     if args.json:
         print_json({"action": "remove", "jobs": [args.job]})
@@ -112,7 +112,7 @@ def _remove(args: argparse.Namespace) -> None:
 
 
 def _reset(args: argparse.Namespace) -> None:
-    with _connected(args) as switch:
+    with _connect(args) as switch:
         switch.reset(args.job)
     if args.json:
         print_json({"action": "reset", "jobs": [args.job]})
@@ -121,7 +121,7 @@ def _reset(args: argparse.Namespace) -> None:
 
 
 def _stats(args: argparse.Namespace) -> None:
-    with _connected(args) as switch:
+    with _connect(args) as switch:
         jobs = {number: switch.job_counters(number).as_dict() for number in switch.numbers(args.job)}
         counters = switch.counters().as_dict()
     if args.json:

@@ -1,4 +1,4 @@
-"""The jobs of a job.json, installed in an embedded switch."""
+"""Embedded switch with the jobs of a job.json."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def switch_with_jobs(
         raise InputError(f'{path}: "program" is missing: fanin p4 emit --job {path} adds it')
     if set(program.registers) != set(register_words(config)):
         raise InputError(f"{path}: is for another program than {program.name}: fanin p4 emit writes both")
-    own = [port.number for port in deployment.ports]
-    switch = program.switch({*own, *ports}, tracer)
+    job_ports = [port.number for port in deployment.ports]
+    switch = program.switch({*job_ports, *ports}, tracer)
     pipeline = EmbeddedPipeline(config, switch)
-    control = ProgramSwitch(config=config, pipeline=pipeline, endpoint=deployment.switch, ports=own)
+    control = ProgramSwitch(config=config, pipeline=pipeline, endpoint=deployment.switch, ports=job_ports)
     for job in deployment.jobs:
         control.add_job(job)
     return switch

@@ -1,4 +1,4 @@
-"""A live table of what a switch forwards, and its totals."""
+"""Live table of a switch's forwarding rates, and its totals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fanin.sim.switch.service.forwarding import Forwarding, PortCounters
 
 #: Counters of the forwarding loop that belong to no port, and their meanings.
-OTHERS = {
+OTHER_COUNTERS = {
     "unconnected": "to ports without an interface",
     "to_controller": "to the controller",
     "no_controller": "of these, to an absent controller or one that does not read",
@@ -23,45 +23,45 @@ OTHERS = {
     "refused_from_controller": "of these, refused by the program",
     "failed": "frames and requests that met an internal error",
 }
-_EVERY = 1.0  # seconds
+_PERIOD_SECONDS = 1.0
 _UP, _CLEAR = "\033[{}A", "\033[J"
 
 
 class Rates:
     """Frames and bits a second of each port, shown once a second in place."""
 
-    def __init__(self, forwarding: Forwarding, names: Mapping[int, str], *, live: bool):
+    def __init__(self, forwarding: Forwarding, names: Mapping[int, str], *, is_live: bool):
         self._forwarding = forwarding
         self._names = names
-        self._live = live
-        self._began = self._last = time.monotonic()
-        self._before: dict[int, tuple[int, ...]] = {}
-        self._lines = 0
+        self._is_live = is_live
+        self._start = self._last = time.monotonic()
+        self._previous: dict[int, tuple[int, ...]] = {}
+        self._shown_lines = 0
 
     @property
     def seconds(self) -> float:
         """Seconds since this object was made."""
-        return time.monotonic() - self._began
+        return time.monotonic() - self._start
 
     def show(self) -> None:
-        """Print the rates at most once every ``_EVERY`` s, if the display is live."""
+        """Print the rates at most once every ``_PERIOD_SECONDS``, if the display is live."""
         now = time.monotonic()
-        if not self._live or now - self._last < _EVERY:
+        if not self._is_live or now - self._last < _PERIOD_SECONDS:
             return
         text = self._table(now - self._last)
-        up = _UP.format(self._lines) + _CLEAR if self._lines else ""
+        up = _UP.format(self._shown_lines) + _CLEAR if self._shown_lines else ""
         print(up, end="", file=terminal())
         print(text, file=sys.stderr, flush=True)
-        self._lines = text.count("\n") + 1
+        self._shown_lines = text.count("\n") + 1
         self._last = now
 
     def _table(self, seconds: float) -> str:
         rows = [["port", "interface", "in/s", "Mb/s", "out/s", "Mb/s", "lost"]]
         for port, counters in self._forwarding.counters.items():
             values = astuple(counters)
-            before = self._before.get(port, (0,) * len(values))
-            per_second = [(v - b) / seconds for v, b in zip(values, before, strict=True)]
-            self._before[port] = values
+            previous = self._previous.get(port, (0,) * len(values))
+            per_second = [(v - b) / seconds for v, b in zip(values, previous, strict=True)]
+            self._previous[port] = values
             frames_in, bytes_in, frames_out, bytes_out = per_second[:4]  # PortCounters begins with these
             rows.append(
                 [str(port), self._names[port], f"{frames_in:,.0f}", f"{bytes_in * 8e-6:,.1f}",
@@ -89,10 +89,10 @@ def totals(forwarding: Forwarding, names: Mapping[int, str]) -> str:
         "of a form that no wire carries": "lost", "not taken by the interface": "unsent",
     }  # fmt: skip
     for meaning, name in reasons.items():
-        found = {port: getattr(c, name) for port, c in forwarding.counters.items() if getattr(c, name)}
-        if found:
-            text += f"\n  {meaning}: " + ", ".join(f"port {port}: {n:,}" for port, n in found.items())
-    for name, meaning in OTHERS.items():
+        counts = {port: getattr(c, name) for port, c in forwarding.counters.items() if getattr(c, name)}
+        if counts:
+            text += f"\n  {meaning}: " + ", ".join(f"port {port}: {n:,}" for port, n in counts.items())
+    for name, meaning in OTHER_COUNTERS.items():
         if count := getattr(forwarding, name):
             text += f"\n  {meaning}: {count:,}"
     return text

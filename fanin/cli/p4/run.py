@@ -98,26 +98,28 @@ def run(args: argparse.Namespace) -> int:
             _warn(
                 "no entries are installed, so tables run their default actions: --job or --entries gives some"
             )
-        done, out = _process(switch, frames, stepper, quiet=tracer is not None)
+        processed, answers = _process(switch, frames, stepper, traced=tracer is not None)
     except ValueError as error:
         raise InputError(str(error)) from error
     warn_of_clones(switch)
     if args.out:
-        _write(args.out, out)
-    found = _compare(recording, out, args.recorded) if recording else None
+        _write(args.out, answers)
+    comparison = _compare(recording, answers, args.recorded) if recording else None
     if args.json:
-        ports = {str(port): len(sent) for port, sent in sorted(out.items())}
-        print_json({"frames_in": done, "frames_out": ports, "recorded": found and vars(found)})
+        ports = {str(port): len(frames) for port, frames in sorted(answers.items())}
+        print_json({"frames_in": processed, "frames_out": ports, "recorded": comparison and vars(comparison)})
     else:
-        print(f"{done} frames in, {sum(map(len, out.values()))} out at {len(out)} ports")
+        print(f"{processed} frames in, {sum(map(len, answers.values()))} out at {len(answers)} ports")
     for line in tracer.summary() if tracer else ():
         show(line)
-    if recording and found:
+    if recording and comparison:
         count = sum(map(len, recording.sent.values()))
         if not args.json:
-            print(f"{count} recorded answers: {found.equal} equal, {found.differ} differ")
-        if found.differ:
-            raise CheckFailed(f"{args.recorded}: {found.differ} answers differ; the first is {found.first}")
+            print(f"{count} recorded answers: {comparison.equal} equal, {comparison.differ} differ")
+        if comparison.differ:
+            raise CheckFailed(
+                f"{args.recorded}: {comparison.differ} answers differ; the first is {comparison.first}"
+            )
     return 0
 
 
@@ -131,28 +133,29 @@ def _tracer(deployment: Deployment | None, show: Callable[[str], None]) -> Trace
 
 
 def _process(
-    switch: Switch, frames: Sequence[Arrival], stepper: Stepper | None, *, quiet: bool
+    switch: Switch, frames: Sequence[Arrival], stepper: Stepper | None, *, traced: bool
 ) -> tuple[int, dict[int, list[Timed]]]:
     """Return the number of processed frames, and the output frames by port with the time of their input."""
-    out: dict[int, list[Timed]] = {}
-    done = 0
-    for time, port, frame in frames if quiet else progress_bar(frames, unit=" frames"):
+    answers: dict[int, list[Timed]] = {}
+    processed = 0
+    for time, port, frame in frames if traced else progress_bar(frames, unit=" frames"):
         seconds, nanoseconds = divmod(time - frames[0][0], 10**9)
-        for to, data in switch.process(port, frame, f"{seconds}.{nanoseconds:09d} s" if quiet else ""):
-            out.setdefault(to, []).append((time, data))
-        done += 1
-        if stepper and not stepper.goes_on(switch):
+        for to, data in switch.process(port, frame, f"{seconds}.{nanoseconds:09d} s" if traced else ""):
+            answers.setdefault(to, []).append((time, data))
+        processed += 1
+        if stepper and not stepper.wants_next(switch):
             break
-    return done, out
+    return processed, answers
 
 
-def _compare(recording: Recording, out: dict[int, list[Timed]], path: Path) -> Comparison:
+def _compare(recording: Recording, answers: dict[int, list[Timed]], path: Path) -> Comparison:
     """Compare the answers with the recorded ones, and warn about frames that belong to no member."""
-    if recording.others:
+    if recording.unrelated:
         _warn(
-            f"{path}: {recording.others} frames are neither from a member of a job nor from the switch to one"
+            f"{path}: {recording.unrelated} frames are neither from a member of a job "
+            "nor from the switch to one"
         )
-    return recording.compare(out)
+    return recording.compare(answers)
 
 
 def _warn(message: str) -> None:
@@ -177,11 +180,11 @@ def _input(text: str) -> tuple[int, Path]:
     return int(port), Path(path)
 
 
-def _write(folder: Path, out: dict[int, list[tuple[int, bytes]]]) -> None:
+def _write(folder: Path, answers: dict[int, list[tuple[int, bytes]]]) -> None:
     """Write a capture per port, each one atomically."""
     from fanin.sim.pcap import PcapWriter
 
-    for port, frames in sorted(out.items()):
+    for port, frames in sorted(answers.items()):
         with output_file(folder / f"{port}.pcap") as file, PcapWriter(file) as writer:
             for time, frame in frames:
                 writer.write(frame, time * 1000)

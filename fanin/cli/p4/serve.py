@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from fanin.base.errors import InputError
 from fanin.base.scratch import output_file
 from fanin.cli.p4.jobs import switch_with_jobs
-from fanin.cli.p4.rates import OTHERS, Rates, totals
+from fanin.cli.p4.rates import OTHER_COUNTERS, Rates, totals
 from fanin.cli.p4.source import add_source, load_program, warn_of_clones
-from fanin.cli.serving import add_seconds, check_seconds, forward, opened_interfaces, say, warn
+from fanin.cli.serving import add_seconds, check_seconds, forward, open_interfaces, say, warn
 from fanin.runs.output import add_json, print_json
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve. Raises InputError for a wrong program, port, address or job; before any frame is taken."""
+    """Run the switch. Raises InputError for a wrong program, port, address or job before it takes a frame."""
     from fanin.sim.switch.service.forwarding import Forwarding
 
     check_seconds(args)
@@ -80,30 +80,32 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(str(error)) from error
     if args.p4info:
         _write_p4info(program, args.p4info)
-    with contextlib.ExitStack() as opened:
-        interfaces = opened_interfaces(opened, names)
+    with contextlib.ExitStack() as stack:
+        interfaces = open_interfaces(stack, names)
         forwarding = Forwarding(
             switch, interfaces, cpu=args.cpu_port, report=warn if args.permissive else _warn_strictly
         )
-        opened.callback(forwarding.close)
+        stack.callback(forwarding.close)
         server = None
         if args.grpc != "none":
             server = _server(program, forwarding, args)
-            opened.callback(server.close)
-        rates = Rates(forwarding, names, live=sys.stderr.isatty())
+            stack.callback(server.close)
+        rates = Rates(forwarding, names, is_live=sys.stderr.isatty())
         say(f"{program.name} on {', '.join(f'{n}={name}' for n, name in names.items())}")
         if server is not None:
             say(f"P4Runtime at {args.grpc.rpartition(':')[0]}:{server.port}, device {args.device}")
         forward(forwarding, rates, args.seconds)
     if args.json:
-        counters = {str(port): asdict(found) for port, found in forwarding.counters.items()}
-        others = {name: getattr(forwarding, name) for name in OTHERS}
+        counters = {str(port): asdict(port_counters) for port, port_counters in forwarding.counters.items()}
+        other_counts = {name: getattr(forwarding, name) for name in OTHER_COUNTERS}
         clones = forwarding.switch.lost_clones.total()
         control = {
             "control_seconds": forwarding.control_seconds,
             "longest_control_seconds": forwarding.longest_visit,
         }
-        print_json({"seconds": rates.seconds, "ports": counters, **others, "lost_clones": clones, **control})
+        print_json(
+            {"seconds": rates.seconds, "ports": counters, **other_counts, "lost_clones": clones, **control}
+        )
     else:
         print(totals(forwarding, names))
     warn_of_clones(forwarding.switch)
@@ -137,7 +139,7 @@ def _switch(program: Program, args: argparse.Namespace, names: dict[int, str]) -
         if unserved:
             warn(f"{args.job}: no --port for {', '.join(map(str, unserved))}: frames to it are lost")
         return switch_with_jobs(program, deployment, args.job, ports=range(MAX_PORT))
-    switch = _fresh(program)
+    switch = _empty_switch(program)
     if args.entries:
         from fanin.cli.p4.entries import install_entries
 
@@ -145,10 +147,10 @@ def _switch(program: Program, args: argparse.Namespace, names: dict[int, str]) -
     return switch
 
 
-def _fresh(program: Program) -> Switch:
-    began = time.monotonic_ns()
+def _empty_switch(program: Program) -> Switch:
+    start = time.monotonic_ns()
     return program.switch(
-        range(MAX_PORT), clock=lambda: (time.monotonic_ns() - began) // 1000, unset=_warn_of_unset
+        range(MAX_PORT), clock=lambda: (time.monotonic_ns() - start) // 1000, unset=_warn_of_unset
     )
 
 
@@ -164,7 +166,7 @@ def _server(program: Program, forwarding: Forwarding, args: argparse.Namespace) 
     from fanin.sim.switch.service.requests import P4RuntimeService
     from fanin.sim.switch.service.server import P4RuntimeServer
 
-    service = P4RuntimeService(program, forwarding, lambda: _fresh(program), args.device)
+    service = P4RuntimeService(program, forwarding, lambda: _empty_switch(program), args.device)
     return P4RuntimeServer(service, args.grpc)
 
 

@@ -20,12 +20,12 @@ class Stepper:
     def __init__(self) -> None:
         if not sys.stdin.isatty():
             raise InputError("--step needs a terminal as standard input")
-        self._asks = True
+        self._is_interactive = True
         print(HELP)
 
-    def goes_on(self, switch: Switch) -> bool:
-        """Whether the next packet is to be processed."""
-        while self._asks:
+    def wants_next(self, switch: Switch) -> bool:
+        """Prompt after a packet; return whether to process the next one."""
+        while self._is_interactive:
             try:
                 line = input("> ").strip()
             except EOFError:
@@ -35,7 +35,7 @@ class Stepper:
             if line == "q":
                 return False
             if line == "c":
-                self._asks = False
+                self._is_interactive = False
             elif not line.startswith("r "):
                 print(HELP)
             else:

@@ -43,22 +43,21 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"{args.test}: no text: byte {error.start} is no UTF-8") from error
     try:
         test = StfTest(load_program(args), text, str(args.test))
-        wrong = test.run()
+        complaints = test.run()
     except Refused as error:
-        return _refused(str(error))
+        return _report_refusal(str(error))
     if args.json:
-        print_json({"test": str(args.test), "complaints": wrong})
+        print_json({"test": str(args.test), "complaints": complaints})
     else:
-        for line in wrong or [f"{args.test}: as expected"]:
+        for line in complaints or [f"{args.test}: as expected"]:
             print(line)
     warn_of_clones(test.switch)
-    if wrong:
-        raise CheckFailed(
-            f"{args.test}: {len(wrong)} of its expectations {'is' if len(wrong) == 1 else 'are'} not met"
-        )
+    if complaints:
+        verb = "is" if len(complaints) == 1 else "are"
+        raise CheckFailed(f"{args.test}: {len(complaints)} of its expectations {verb} not met")
     return 0
 
 
-def _refused(message: str) -> int:
+def _report_refusal(message: str) -> int:
     print(f"fanin: refused: {' '.join(message.split())}", file=sys.stderr)
     return EXIT_REFUSED

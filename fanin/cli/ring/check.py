@@ -37,7 +37,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check. Raises InputError for wrong options, CheckFailed where the simulation ends early."""
+    """Check the ring. Raises InputError for wrong options, CheckFailed if the simulation ends early."""
     from fanin.sim.cosim.simulator import SimulationFailed
     from fanin.sim.ring.cosim import RingCosim
 
@@ -49,10 +49,10 @@ def run(args: argparse.Namespace) -> int:
     lists.pop(args.dead, None)
     cosim = RingCosim(PRESETS[args.preset], nodes=args.nodes)
     try:
-        findings = cosim.check(lists)
+        findings_by_node = cosim.check(lists)
     except SimulationFailed as error:
         raise CheckFailed(str(error)) from error
-    lines = {node: _line(findings[node]) for node in sorted(findings)}
+    lines = {node: _line(findings_by_node[node]) for node in sorted(findings_by_node)}
     if args.json:
         print_json({"nodes": {str(node): line for node, line in lines.items()}})
     else:
@@ -67,25 +67,25 @@ def _lists(args: argparse.Namespace) -> dict[int, list[int]]:
     for text in args.lists:
         node, _, order = text.partition("=")
         try:
-            number, listed = int(node), [int(each) for each in order.split(",")]
+            number, ring = int(node), [int(member) for member in order.split(",")]
         except ValueError:
             raise InputError(f"--list {text}: must be NODE=NODE,NODE,…, such as 1=1,2,0") from None
         if number not in lists:
             raise InputError(f"--list {text}: the node must be 0 to {args.nodes - 1}")
-        if number not in listed or len(set(listed)) != len(listed) or len(listed) < MIN_NODES:
+        if number not in ring or len(set(ring)) != len(ring) or len(ring) < MIN_NODES:
             raise InputError(f"--list {text}: must have node {number} and others, each once")
-        if not all(0 <= each < MAX_NODES for each in listed):
+        if not all(0 <= member < MAX_NODES for member in ring):
             raise InputError(f"--list {text}: nodes must be 0 to {MAX_NODES - 1}")
-        lists[number] = listed
+        lists[number] = ring
     return lists
 
 
-def _line(found: RingFindings) -> str:
+def _line(findings: RingFindings) -> str:
     """Return the findings of a node in one line."""
-    if found.problem:
-        return found.problem
-    if found.complete:
+    if findings.problem:
+        return findings.problem
+    if findings.complete:
         return FINE
-    missing: Mapping[str, bool] = {"previous": found.heard_previous, "next": found.heard_next}
-    silent = " and ".join(name for name, heard in missing.items() if not heard)
-    return f"the {silent} node is silent: dead, not started, or cabled elsewhere"
+    heard_sides: Mapping[str, bool] = {"previous": findings.heard_previous, "next": findings.heard_next}
+    silent_sides = " and ".join(name for name, is_heard in heard_sides.items() if not is_heard)
+    return f"the {silent_sides} node is silent: dead, not started, or cabled elsewhere"

@@ -41,14 +41,14 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     part.add_argument("--ports", help=argparse.SUPPRESS)  # its users get an error that names the command to use
     part.add_argument("--gbps", type=float, default=100.0, metavar="F", help="rate of the links")
-    add_codec(part, none=True)
+    add_codec(part, allow_none=True)
     add_ranks(part)
     add_json(part)
     part.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Add up. Raises InputError for wrong files or options, CheckFailed where RTL and golden model differ."""
+    """Add the gradients. Raises InputError for wrong files or options, CheckFailed if the RTL's sum differs."""
     import numpy as np
 
     from fanin.ring.golden.all_reduce import all_reduce
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     seconds = {"model": model.total / (model.clock_mhz * 1e6)}
     if args.on == "rtl":
         sums, seconds["rtl"] = _in_rtl(vectors, config, link)
-        different = [node for node, found in enumerate(sums) if found.tobytes() != golden.tobytes()]
+        different = [node for node, facts in enumerate(sums) if facts.tobytes() != golden.tobytes()]
         if different:
             raise CheckFailed(f"node {different[0]}: the RTL's sum differs from the golden model's")
     exact = np.sum([vector.astype(np.float64) for vector in vectors], axis=0)
@@ -80,16 +80,16 @@ def run(args: argparse.Namespace) -> int:
     if args.output:
         with output_file(args.output) as file:
             np.save(file, golden)
-    found = {
+    facts = {
         "nodes": len(vectors), "values": int(golden.size), "preset": args.preset,
         "codec": str(config.codec or "none"),
         "gbps": args.gbps, "seconds": seconds, "bit_exact": args.on == "rtl" or None, "largest_error": error,
         "wire_bytes": round(model.on_link * model.rate),
     }  # fmt: skip
     if args.json:
-        print_json(found)
+        print_json(facts)
     else:
-        print(_told(found, args.output))
+        print(_summary(facts, args.output))
     return 0
 
 
@@ -112,8 +112,8 @@ def _vectors(paths: list[Path]) -> list[Float32]:
         raise InputError(f"a ring has {MIN_NODES} to {MAX_NODES} nodes, a file each, not {len(paths)}")
     vectors = []
     for path in paths:
-        with open_values(path) as (pieces, _):
-            vectors.append(np.concatenate(list(pieces)))
+        with open_values(path) as (parts, _):
+            vectors.append(np.concatenate(list(parts)))
         if vectors[-1].size != vectors[0].size:
             raise InputError(f"{path}: has {vectors[-1].size:,} values, {paths[0]} has {vectors[0].size:,}")
     return vectors
@@ -127,23 +127,23 @@ def _in_rtl(vectors: list[Float32], config: RingConfig, link: Any) -> tuple[list
 
     cosim = RingCosim(config, nodes=len(vectors))
     try:
-        found = cosim.all_reduce([[vector] for vector in vectors], link=link)
+        result = cosim.all_reduce([[vector] for vector in vectors], link=link)
     except SimulationFailed as error:
         raise CheckFailed(str(error)) from error
-    for node, status in enumerate(found.status):
+    for node, status in enumerate(result.status):
         if status.failed:
             raise CheckFailed(f"node {node} ended with {explain(status.cause)}")
-    return [own for (own,) in found.sums], found.cycles * cosim.period_ps * 1e-12
+    return [node_sum for (node_sum,) in result.sums], result.cycles * cosim.period_ps * 1e-12
 
 
-def _told(found: dict[str, Any], output: Path | None) -> str:
-    measured = found["seconds"].get("rtl")
+def _summary(facts: dict[str, Any], output: Path | None) -> str:
+    measured = facts["seconds"].get("rtl")
     rows = [
-        ["nodes", f"{found['nodes']} × {found['preset']}, {found['gbps']:g} Gb/s, codec {found['codec']}"],
-        ["values", f"{found['values']:,} of each node, {4 * found['values']:,} bytes"],
-        ["time", f"{found['seconds']['model'] * 1e6:,.1f} µs by the model"],
-        ["on the wire", f"{found['wire_bytes']:,} bytes of each node, headers and acknowledgements among them"],
-        ["largest error", f"{found['largest_error']:.3g} against float64"],
+        ["nodes", f"{facts['nodes']} × {facts['preset']}, {facts['gbps']:g} Gb/s, codec {facts['codec']}"],
+        ["values", f"{facts['values']:,} of each node, {4 * facts['values']:,} bytes"],
+        ["time", f"{facts['seconds']['model'] * 1e6:,.1f} µs by the model"],
+        ["on the wire", f"{facts['wire_bytes']:,} bytes of each node, headers and acknowledgements among them"],
+        ["largest error", f"{facts['largest_error']:.3g} against float64"],
     ]
     if measured is not None:
         rows[2][1] = f"{measured * 1e6:,.1f} µs in RTL, {rows[2][1]}"

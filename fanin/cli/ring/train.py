@@ -8,7 +8,7 @@ from fanin.cli.cache import add_no_cache
 from fanin.cli.options import add_options
 from fanin.ring.run.options import RingOptions
 from fanin.runs.call import Call
-from fanin.runs.files import files_of
+from fanin.runs.file_options import file_options_of
 from fanin.runs.output import add_json
 from fanin.runs.ranks import add_ranks
 
@@ -26,11 +26,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add_json(parser)
     add_ranks(parser)
     add_no_cache(parser, "with --on rtl, ")
-    parser.set_defaults(run=run, files=files_of(RingOptions))
+    parser.set_defaults(run=run, files=file_options_of(RingOptions))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train, write the run's folder."""
+    """Train, and write the run's folder."""
     from fanin.ring.run.execute import execute  # --help must not wait for scikit-learn to load
 
     execute(RingOptions.of(args), Call.of(args))

@@ -8,7 +8,7 @@ from typing import Any
 
 from fanin.base.errors import InputError
 
-MOST_PORT = 65_535
+MAX_PORT = 65_535
 
 
 def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
@@ -29,16 +29,16 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve the page until Ctrl-C. Raises InputError if the port is not available, or DIR is a file."""
     from fanin.cli.watch.server import WatchServer
-    from fanin.cli.watch.state import Watched
+    from fanin.cli.watch.state import WatchedRun
 
-    if args.port is not None and not 1 <= args.port <= MOST_PORT:
-        raise InputError(f"--port must be in 1…{MOST_PORT}, not {args.port}")
+    if args.port is not None and not 1 <= args.port <= MAX_PORT:
+        raise InputError(f"--port must be in 1…{MAX_PORT}, not {args.port}")
     if args.folder.exists() and not args.folder.is_dir():
         raise InputError(f"{args.folder}: is a file; DIR is the folder of a run")
-    watched = Watched(args.folder)
-    with WatchServer(watched, args.port or 0) as server:
-        waits = "" if args.folder.exists() else ", which does not exist yet"
-        print(f"{server.url} shows {args.folder}{waits}; Ctrl-C ends this", flush=True)
+    watched_run = WatchedRun(args.folder)
+    with WatchServer(watched_run, args.port or 0) as server:
+        note = "" if args.folder.exists() else ", which does not exist yet"
+        print(f"{server.url} shows {args.folder}{note}; Ctrl-C ends this", flush=True)
         try:
             server.serve_forever()
         except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""The server of ``fanin watch``: a page, its numbers and reports, bound to 127.0.0.1."""
+"""HTTP server of ``fanin watch``: a page, its numbers and reports, bound to 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -14,23 +14,27 @@ from io import BufferedIOBase, BytesIO
 from typing import Any, BinaryIO, cast
 
 from fanin.base.errors import InputError
-from fanin.cli.watch.state import Watched
+from fanin.cli.watch.state import WatchedRun
 from fanin.report.html import fill
 from fanin.runs.output import finite
 
 ADDRESS = "127.0.0.1"
-HTTP_PORT = 80  # which browsers leave out of Host
-REQUEST_SECONDS = 10  # for a request and its answer
+HTTP_PORT = 80  # browsers leave this port out of the header Host
+REQUEST_SECONDS = 10  # maximum duration of a request with its answer
 REQUEST_BYTES = 1 << 16  # maximum size of a request with its headers
 CONNECTIONS = 32  # maximum number of open connections
-PIECE_BYTES = 1 << 16  # of a report that are read at a time
-HTML, JSON, TEXT = (f"{kind}; charset=utf-8" for kind in ("text/html", "application/json", "text/plain"))
+READ_BYTES = 1 << 16  # size of one read of a report
+HTML, JSON, TEXT = (f"{kind}; charset=utf-8" for kind in ("text/html", "application/json", "text/portless"))
 #: The page may run its own script and request its data; everything else is blocked.
 PAGE_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-ALWAYS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+COMMON_HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
 
 
 class WatchServer(ThreadingHTTPServer):
@@ -40,14 +44,14 @@ class WatchServer(ThreadingHTTPServer):
     than ``REQUEST_SECONDS`` at its next loop. If there are more than ``CONNECTIONS``, it closes the oldest at
     once.
 
-    - ``watched``: the run.
+    - ``run``: the run that the page shows.
     - ``port``: TCP port; 0: any free port.
     """
 
-    def __init__(self, watched: Watched, port: int):
-        self.watched = watched
+    def __init__(self, run: WatchedRun, port: int):
+        self.run = run
         self._open: dict[socket.socket, float] = {}  # start time by connection, oldest first
-        self.page = fill("watch.html.j2", folder=str(watched.folder)).encode()
+        self.page = fill("watch.html.j2", folder=str(run.folder)).encode()
         try:
             super().__init__((ADDRESS, port), _Handler)
         except OSError as error:
@@ -62,7 +66,7 @@ class WatchServer(ThreadingHTTPServer):
         """Handle the request in a separate thread."""
         self._open[request] = time.monotonic()
         for oldest in list(self._open)[:-CONNECTIONS]:
-            self._cut(oldest)
+            self._disconnect(oldest)
         if len(self._open) > 2 * CONNECTIONS:  # threads of closed connections still run
             self.shutdown_request(request)
             return
@@ -75,11 +79,11 @@ class WatchServer(ThreadingHTTPServer):
 
     def service_actions(self) -> None:
         """Close connections that are too old; the server's loop calls the method at each iteration."""
-        for request, began in list(self._open.items()):
-            if time.monotonic() - began > REQUEST_SECONDS:
-                self._cut(request)
+        for request, start in list(self._open.items()):
+            if time.monotonic() - start > REQUEST_SECONDS:
+                self._disconnect(request)
 
-    def _cut(self, request: socket.socket) -> None:
+    def _disconnect(self, request: socket.socket) -> None:
         """Shut down a connection's socket; its thread wakes and closes the connection."""
         with contextlib.suppress(OSError):  # already closed
             request.shutdown(socket.SHUT_RDWR)
@@ -93,21 +97,21 @@ class WatchServer(ThreadingHTTPServer):
     def hosts(self) -> set[str]:
         """Host headers of local browsers. Another value is a foreign page's name that resolves to this host."""
         names = (ADDRESS, "localhost")
-        plain = set(names) if self.server_port == HTTP_PORT else set()
-        return {f"{name}:{self.server_port}" for name in names} | plain
+        portless = set(names) if self.server_port == HTTP_PORT else set()
+        return {f"{name}:{self.server_port}" for name in names} | portless
 
 
 class _Lines:
     """Lines of a request. Raises ConnectionAbortedError if they exceed ``REQUEST_BYTES``."""
 
     def __init__(self, stream: BufferedIOBase):
-        self._stream, self._left = stream, REQUEST_BYTES
+        self._stream, self._bytes_left = stream, REQUEST_BYTES
 
     def readline(self, size: int) -> bytes:
         """Return the next line, as a stream does."""
-        line = self._stream.readline(min(size, self._left + 1))
-        self._left -= len(line)
-        if self._left < 0:
+        line = self._stream.readline(min(size, self._bytes_left + 1))
+        self._bytes_left -= len(line)
+        if self._bytes_left < 0:
             raise ConnectionAbortedError(f"a request of more than {REQUEST_BYTES} bytes")
         return line
 
@@ -117,6 +121,8 @@ class _Lines:
 
 
 class _Handler(BaseHTTPRequestHandler):
+    """Handler of one request: the page, its numbers, or a report."""
+
     timeout = REQUEST_SECONDS
 
     def setup(self) -> None:
@@ -127,26 +133,26 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Select the answer by the complete path; no file name is derived from the path."""
         server = cast(WatchServer, self.server)
-        if not self._asked_here(server):
+        if not self._is_local_name(server):
             return
         if self.path == "/":
             self._answer(HTTPStatus.OK, HTML, server.page, {"Content-Security-Policy": PAGE_POLICY})
         elif self.path == "/progress":
-            self._answer(HTTPStatus.OK, JSON, json.dumps(finite(server.watched.progress())).encode())
-        elif report := server.watched.open_report(self.path):
+            self._answer(HTTPStatus.OK, JSON, json.dumps(finite(server.run.progress())).encode())
+        elif report := server.run.open_report(self.path):
             with report:
                 self._answer(HTTPStatus.OK, HTML, report)
         else:
             self._answer(HTTPStatus.NOT_FOUND, TEXT, b"not found\n")
 
     def _refuse(self) -> None:
-        if self._asked_here(cast(WatchServer, self.server)):
+        if self._is_local_name(cast(WatchServer, self.server)):
             self._answer(HTTPStatus.METHOD_NOT_ALLOWED, TEXT, b"GET alone\n", {"Allow": "GET"})
 
     do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = _refuse
 
-    def _asked_here(self, server: WatchServer) -> bool:
-        """Refuse a request under another name than ours: a page elsewhere has bound its name to 127.0.0.1."""
+    def _is_local_name(self, server: WatchServer) -> bool:
+        """Return whether Host is local; refuse other names: a foreign page may bind one to 127.0.0.1."""
         if self.headers.get_all("Host", []) in [[host] for host in server.hosts]:
             return True
         self._answer(HTTPStatus.FORBIDDEN, TEXT, b"another host's name\n")
@@ -155,19 +161,19 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(
         self, status: HTTPStatus, kind: str, body: bytes | BinaryIO, headers: dict[str, str] | None = None
     ) -> None:
-        """Answer with a text, or with a file in pieces: a client that does not read holds one piece."""
+        """Answer with a text, or with a file in blocks, so that a client that does not read holds only one."""
         size = len(body) if isinstance(body, bytes) else os.fstat(body.fileno()).st_size
         self.send_response(status)
         length = {"Content-Type": kind, "Content-Length": str(size)}
-        for name, value in (length | ALWAYS | (headers or {})).items():
+        for name, value in (length | COMMON_HEADERS | (headers or {})).items():
             self.send_header(name, value)
         self.end_headers()
         if self.command == "HEAD":
             return
         file = BytesIO(body) if isinstance(body, bytes) else body
-        while size and (piece := file.read(min(size, PIECE_BYTES))):
-            self.wfile.write(piece)
-            size -= len(piece)
+        while size and (block := file.read(min(size, READ_BYTES))):
+            self.wfile.write(block)
+            size -= len(block)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Print nothing: the terminal shows only the address."""

@@ -14,10 +14,10 @@ from fanin.base.records import read_object
 from fanin.base.scratch import LIVE_FILE, is_alive
 from fanin.runs.live import FORMAT, changed_ns
 from fanin.runs.output import CAMPAIGN, CLASSES_FOLDER, REPORT_FILE, RUN_FILE, class_folders
-from fanin.runs.unfinished import GONE
+from fanin.runs.unfinished import KILLED
 
-MOST_LIVE, MOST_MARK = 4 << 20, 16 << 20  #: maximum bytes of a live file, and of a result's mark
-NOTHING = "the run was stopped before it trained, and left nothing"
+MAX_LIVE_BYTES, MAX_MARK_BYTES = 4 << 20, 16 << 20  #: maximum size of a live file, and of a result's mark
+NO_RESULT = "the run was stopped before it trained, and left nothing"
 
 
 class State(StrEnum):
@@ -29,20 +29,20 @@ class State(StrEnum):
     FAILED = "failed"  #: failed, stopped from outside, or its process has died
 
 
-class Watched:
-    """Watched run that writes ``folder``, which may not exist yet."""
+class WatchedRun:
+    """Run that writes ``folder``, as ``fanin watch`` sees it. The folder need not exist yet."""
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self._one_reads = threading.Lock()
-        self._seen: dict[str, Any] | None = None  # the live file's last content
+        self._lock = threading.Lock()
+        self._last_live: dict[str, Any] | None = None  # last content of the live file
 
     def progress(self) -> dict[str, Any]:
         """Return the data of the page. docs/reference/watch.md describes the fields."""
-        with self._one_reads:
-            live = read_object(self.folder / LIVE_FILE, MOST_LIVE)
+        with self._lock:
+            live = read_object(self.folder / LIVE_FILE, MAX_LIVE_BYTES)
             if live is not None and live.get("format") == FORMAT:
-                self._seen = live
+                self._last_live = live
             else:
                 live = None
             state, error = self._state(live)
@@ -52,7 +52,7 @@ class Watched:
             "folder": str(self.folder),
             "now": time.time(),
             "reports": list(self.reports()) if state in (State.ENDED, State.FAILED) else [],
-            "run": self._seen,
+            "run": self._last_live,
         }
 
     def reports(self) -> dict[str, tuple[str, ...]]:
@@ -62,11 +62,15 @@ class Watched:
         """
         if (self.folder / LIVE_FILE).exists() or not self._is_new():
             return {}
-        found: dict[str, tuple[str, ...]] = {"/report": (REPORT_FILE,)}
-        for part in class_folders(self.folder):
-            found[f"/report/{part.name}"] = (CLASSES_FOLDER, part.name, REPORT_FILE)
-        paths = {address: self.folder.joinpath(*names) for address, names in found.items()}
-        return {each: found[each] for each, path in paths.items() if path.is_file() and not path.is_symlink()}
+        names_by_address: dict[str, tuple[str, ...]] = {"/report": (REPORT_FILE,)}
+        for folder in class_folders(self.folder):
+            names_by_address[f"/report/{folder.name}"] = (CLASSES_FOLDER, folder.name, REPORT_FILE)
+        paths = {address: self.folder.joinpath(*names) for address, names in names_by_address.items()}
+        return {
+            address: names_by_address[address]
+            for address, path in paths.items()
+            if path.is_file() and not path.is_symlink()
+        }
 
     def open_report(self, address: str) -> BinaryIO | None:
         """Open a report of :meth:`reports`; return None if it is absent, or a link has replaced it."""
@@ -82,23 +86,25 @@ class Watched:
         campaign = self.folder / CAMPAIGN.mark
         return campaign if campaign.is_file() else self.folder / RUN_FILE
 
-    def _state(self, live: dict[str, Any] | None) -> tuple[State, str | None]:
-        if live is not None:
-            return (State.RUNNING, None) if _alive(live) else (State.FAILED, GONE)
+    def _state(self, content: dict[str, Any] | None) -> tuple[State, str | None]:
+        if content is not None:
+            return (State.RUNNING, None) if _alive(content) else (State.FAILED, KILLED)
         if not self._is_new():
-            return (State.FAILED, NOTHING) if self._seen else (State.WAITING, None)
-        error = (read_object(self._mark, MOST_MARK) or {}).get("error")
+            return (State.FAILED, NO_RESULT) if self._last_live else (State.WAITING, None)
+        error = (read_object(self._mark, MAX_MARK_BYTES) or {}).get("error")
         return (State.ENDED, None) if error is None else (State.FAILED, str(error))
 
     def _is_new(self) -> bool:
         """Whether the folder has a result that is newer than the start of the watched run."""
-        changed = changed_ns(self._mark)
-        return changed is not None and (self._seen is None or changed != self._seen.get("earlier"))
+        change_time = changed_ns(self._mark)
+        return change_time is not None and (
+            self._last_live is None or change_time != self._last_live.get("earlier")
+        )
 
 
-def _alive(live: dict[str, Any]) -> bool:
+def _alive(content: dict[str, Any]) -> bool:
     """Whether the process that writes a live file is alive; True for another machine, which is not checked."""
-    pid = live.get("pid")
-    if live.get("host") != socket.gethostname() or not isinstance(pid, int) or pid < 1:
+    pid = content.get("pid")
+    if content.get("host") != socket.gethostname() or not isinstance(pid, int) or pid < 1:
         return True
     return is_alive(pid)

@@ -8,7 +8,7 @@ from typing import Any
 
 from fanin.cnn.parts import Placement
 from fanin.job import worker_endpoint
-from fanin.report.links import Frame, Sent, add_credit, add_links, decoded, link_frame
+from fanin.report.links import Frame, TracedFrame, add_credit, add_links, decode_log, link_frame
 from fanin.report.perfetto import Trace
 from fanin.sim.cnn.batch_times import drain_and_update, timeline_of
 from fanin.sim.cnn.epochs import EpochResult
@@ -46,12 +46,12 @@ class ClusterTrace:
         }
         self._jobs: list[_Job] = []
         self._started_jobs = 0  # started jobs, including failed ones
-        self._sent: list[Sent] = []  # first frames, at most MOST_FRAMES, of all jobs
+        self._sent: list[TracedFrame] = []  # first frames, at most MOST_FRAMES, of all jobs
         self._omitted_frames = 0
 
     def add_frames(self, start_ps: int, log: LinkLog) -> None:
         """Add the frames of the next job. ``start_ps``: start of the job's simulation."""
-        sent = decoded(log.shifted(start_ps), self._frame)
+        sent = decode_log(log.shifted(start_ps), self._frame)
         shown = sent[: MOST_FRAMES - len(self._sent)]
         self._sent += shown
         self._omitted_frames += len(sent) - len(shown) + log.left_out

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin.base.errors import CheckFailed, InputError, ToolFailed
-from fanin.base.processes import end_with
+from fanin.base.processes import die_with_parent
 from fanin.base.records import open_record
 from fanin.base.scratch import write_file
 from fanin.cnn.plan.options import PlanOptions, device_counts, factors
@@ -33,7 +33,7 @@ from fanin.planner.plan.write import plan_files
 from fanin.planner.search.limits import Limits
 from fanin.planner.search.search import PARALLEL_CLIMBS
 from fanin.runs.call import Call
-from fanin.runs.files import asked
+from fanin.runs.file_options import command_arguments
 from fanin.runs.output import PLAN, SWEEP, check_directory, is_kind, json_text, print_json, table
 from fanin.runs.progress import StatusLine
 from fanin.runs.provenance.document import run_directory
@@ -72,7 +72,7 @@ def execute(options: PlanOptions, call: Call, say: Callable[[str], None] = print
     counts = counts or [len(cluster.devices)]
     cluster.first(max(counts))  # said before the search for fewer
     plans: list[SweepPoint] = []
-    with run_directory(output, kind, asked(call, options)) as folder, StatusLine() as status:
+    with run_directory(output, kind, command_arguments(call, options)) as folder, StatusLine() as status:
 
         def work(pool: ProcessPoolExecutor | None, report: Report) -> Iterator[SweepPoint]:
             return sweep(
@@ -173,7 +173,7 @@ def _die_with(parent: int) -> None:
     """Kill this process when ``parent`` ends, and ignore the terminal's interrupt, which the parent handles."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    end_with(parent, signal.SIGKILL)
+    die_with_parent(parent, signal.SIGKILL)
 
 
 def _folder(devices: int, factor: int) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fanin.base.errors import InputError
-from fanin.runs.option import Group, Place, RunOptions, Trait, option
+from fanin.runs.option import FileUse, Group, RunOptions, Trait, option
 
 FACTORS = (1, 2, 4, 8)  # degrees of model parallelism
 SEARCH = Trait("a search")
@@ -26,7 +26,7 @@ class PlanOptions(RunOptions):
         "a program that runs with your rights",
         "MODEL",
         positional=True,
-        place=Place.INPUT,
+        file_use=FileUse.INPUT,
     )
     cluster: str | None = option(
         _PLACE,
@@ -34,19 +34,19 @@ class PlanOptions(RunOptions):
         "arria10xN, u280xN, ecp5-85xN or a .toml file",
         "CLUSTER",
         positional=True,
-        place=Place.INPUT,
+        file_use=FileUse.INPUT,
     )
     output: Path | None = option(
-        _PLACE, None, "output folder", "DIR", short="-o", place=Place.OUTPUT, of=SEARCH
+        _PLACE, None, "output folder", "DIR", short="-o", file_use=FileUse.OUTPUT, trait=SEARCH
     )
     check: Path | None = option(
-        _PLACE, None, "verify the plan or plans in DIR, and stop", "DIR", place=Place.INPUT
+        _PLACE, None, "verify the plan or plans in DIR, and stop", "DIR", file_use=FileUse.INPUT
     )
-    mp: str = option(_PLACE, "1", "model parallelism: limiting groups in K parts", "K,…", of=SEARCH)
+    mp: str = option(_PLACE, "1", "model parallelism: limiting groups in K parts", "K,…", trait=SEARCH)
     devices: str | None = option(
-        _PLACE, None, "make a plan for each of these numbers of devices", "A..B", of=SEARCH
+        _PLACE, None, "make a plan for each of these numbers of devices", "A..B", trait=SEARCH
     )
-    batch: int = option(_PLACE, 256, "frames from update to update", "N", low=1, high=10**6, of=SEARCH)
+    batch: int = option(_PLACE, 256, "frames from update to update", "N", low=1, high=10**6, trait=SEARCH)
     time_limit: float | None = option(
         _PLACE,
         None,
@@ -56,7 +56,7 @@ class PlanOptions(RunOptions):
         default_text="100; in a sweep 12",
         low=0.1,
         high=1e6,
-        of=SEARCH,
+        trait=SEARCH,
     )
     gap: float = option(
         _PLACE,
@@ -65,10 +65,10 @@ class PlanOptions(RunOptions):
         "%",
         low=0.0,
         high=100.0,
-        of=SEARCH,
+        trait=SEARCH,
     )
-    workers: int = option(_PLACE, 2, "searches in parallel", "N", low=1, high=64, of=SEARCH)
-    seed: int = option(_PLACE, 0, "seed of the search", "N", low=0, high=10**6, of=SEARCH)
+    workers: int = option(_PLACE, 2, "searches in parallel", "N", low=1, high=64, trait=SEARCH)
+    seed: int = option(_PLACE, 0, "seed of the search", "N", low=0, high=10**6, trait=SEARCH)
 
 
 def factors(text: str) -> list[int]:

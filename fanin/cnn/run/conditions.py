@@ -72,7 +72,7 @@ LOSSLESS = Conditions()
 def recorded_conditions(record: Record) -> Conditions:
     """Return the conditions of a resumed run from ``run.json``, without its cut. Raises InputError."""
     faults: dict[str, Any] = {fault: float(record.number(fault)) for fault in FAULTS}
-    record.built(lambda: LinkConfig(**faults))
+    record.build(lambda: LinkConfig(**faults))
     return Conditions(faults, record.integer("seed"))
 
 

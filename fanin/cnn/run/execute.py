@@ -13,6 +13,7 @@ from fanin.base.scratch import write_file
 from fanin.cnn.page.page import cnn_page
 from fanin.cnn.run.checkpoint import Checkpoint, save_checkpoint
 from fanin.cnn.run.conditions import check_conditions
+from fanin.cnn.run.diagnosis import diagnose
 from fanin.cnn.run.folder import BUILD, state_file
 from fanin.cnn.run.loop import Loop
 from fanin.cnn.run.machine import RTL
@@ -21,18 +22,17 @@ from fanin.cnn.run.models import machines_of
 from fanin.cnn.run.options import ClusterOptions
 from fanin.cnn.run.setup import Setup, setup_of, training_of
 from fanin.cnn.run.summary import summary
-from fanin.doctor.cluster import cluster_finding
-from fanin.doctor.finding import argv_of
 from fanin.report.failure import failure_page
 from fanin.runs.call import Call
-from fanin.runs.files import asked
+from fanin.runs.diagnosis import argv_of
+from fanin.runs.file_options import command_arguments
 from fanin.runs.live import LiveFile, RunStatus
 from fanin.runs.lock import sole_writer
 from fanin.runs.manifest import list_files
 from fanin.runs.output import CLUSTER_RUN, REPORT_FILE, TRACE_FILE, check_directory, json_text
 from fanin.runs.provenance.document import renew_results, run_directory
 from fanin.runs.ranks import refuse_ranks
-from fanin.runs.unfinished import OUTSIDE, UNENDED, cause_of, stop_again
+from fanin.runs.unfinished import STOP_EXCEPTIONS, UNFINISHED, cause_of, raise_stop
 from fanin.runs.wave import waveform
 
 if TYPE_CHECKING:  # Amaranth takes a second to load
@@ -57,12 +57,12 @@ def execute(options: ClusterOptions, call: Call, say: Callable[[str], None] = pr
     live = live_file(output, "run", options.data)
     with sole_writer(output), live, waveform(options, rtl=options.on == RTL) as wave:
         with RunStatus(live) as status:
-            with run_directory(output, CLUSTER_RUN, asked(call, options), held=True) as folder:
+            with run_directory(output, CLUSTER_RUN, command_arguments(call, options), is_locked=True) as folder:
                 status.stage("building")
                 setup = setup_of(options, folder / BUILD)
                 setup = replace(setup, conditions=replace(setup.conditions, wave=wave))
                 recorder = RunRecorder(output, setup, status)
-                write_metrics(folder, recorder.metrics(UNENDED))
+                write_metrics(folder, recorder.metrics(UNFINISHED))
             list_files(output, CLUSTER_RUN.files)
             error = recorder.train()
         finish(recorder, error, call.as_json, say)
@@ -101,7 +101,7 @@ class RunRecorder:
         """Train to the end. Return the exception that stopped the run, or None."""
         try:
             self._loop.run()
-        except (CheckFailed, *OUTSIDE) as error:
+        except (CheckFailed, *STOP_EXCEPTIONS) as error:
             return error
         return None
 
@@ -129,7 +129,7 @@ class RunRecorder:
         save_checkpoint(self.folder / name, self.setup.network, state)
         self.states.append(name)
         self.state = state
-        write_metrics(self.folder, self.metrics(UNENDED))
+        write_metrics(self.folder, self.metrics(UNFINISHED))
         tally = state.info.tallies.get(self.setup.on)
         if tally and tally.frames:
             epochs = state.info.place.trained(len(self.setup.data.train)) / len(self.setup.data.train)
@@ -164,12 +164,12 @@ def finish(
     elif not error:
         say(summary(metrics, recorder.folder, recorder.meetings()))
     if error:
-        stop_again(error, f"{metrics['error']}; {recorder.last}")
+        raise_stop(error, f"{metrics['error']}; {recorder.last}")
 
 
 def _failure_page(folder: Path, metrics: Metrics) -> str:
-    finding = cluster_finding(folder, writing=True)
-    return failure_page("A network on a cluster", metrics, finding.lines, finding.advice(argv_of(folder)))
+    diagnosis = diagnose(folder, writing=True)
+    return failure_page("A network on a cluster", metrics, diagnosis.lines, diagnosis.advice(argv_of(folder)))
 
 
 def write_metrics(folder: Path, metrics: Metrics) -> None:

@@ -140,7 +140,7 @@ def _builds(folder: Path, records: list[Record]) -> tuple[UsedBuild, ...]:
 
 
 def _training(record: Record) -> Training:
-    return record.built(
+    return record.build(
         lambda: Training(
             epochs=record.integer("epochs"),
             batch=record.integer("batch"),

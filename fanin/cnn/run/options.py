@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fanin.base.limits import MAX_SEED
-from fanin.runs.option import OUTPUT, REQUIRED, Group, Place, RunOptions, Trait, option
+from fanin.runs.option import OUTPUT, REQUIRED, FileUse, Group, RunOptions, Trait, option
 from fanin.runs.output import PCAP_FILE
 from fanin.runs.shared_options import fault, images
 from fanin.runs.wave import WaveOptions
@@ -31,9 +31,9 @@ class BuildOptions(RunOptions):
     """Options of ``fanin cluster build`` and ``fanin.cluster_build``."""
 
     plan: Path = option(
-        _PLACE, REQUIRED, "the folder of fanin plan", "PLAN", positional=True, place=Place.INPUT
+        _PLACE, REQUIRED, "the folder of fanin plan", "PLAN", positional=True, file_use=FileUse.INPUT
     )
-    output: Path = option(_PLACE, REQUIRED, "the build's folder", "BUILD", short="-o", place=Place.OUTPUT)
+    output: Path = option(_PLACE, REQUIRED, "the build's folder", "BUILD", short="-o", file_use=FileUse.OUTPUT)
     verilog: bool = option(_PLACE, False, "also write each node's Verilog and C header")
     arith: str = option(
         _PLACE,
@@ -47,7 +47,7 @@ class BuildOptions(RunOptions):
         "a lost frame is retransmitted, or ends the run as in the published NADA",
         choices=LINKS,
         default_text=RELIABLE,
-        of=CONNECTIONS,
+        trait=CONNECTIONS,
     )
     encap: str | None = option(
         _CONNECTIONS,
@@ -55,7 +55,7 @@ class BuildOptions(RunOptions):
         "raw Ethernet, or UDP over IPv4",
         choices=ENCAPS,
         default_text=ENCAPS[0],
-        of=CONNECTIONS,
+        trait=CONNECTIONS,
     )
 
 
@@ -64,7 +64,7 @@ class ClusterOptions(WaveOptions, RunOptions):
     """Options of ``fanin cluster run`` and ``fanin.cluster``."""
 
     build: Path | None = option(
-        _PLACE, None, "the folder of fanin cluster build", "BUILD", positional=True, place=Place.INPUT
+        _PLACE, None, "the folder of fanin cluster build", "BUILD", positional=True, file_use=FileUse.INPUT
     )
     data: str = images(_PLACE)
 
@@ -79,7 +79,7 @@ class ClusterOptions(WaveOptions, RunOptions):
         None,
         "first parameters: a checkpoint, as of fanin cluster init",
         "FILE",
-        place=Place.INPUT,
+        file_use=FileUse.INPUT,
     )
 
     on: str = option(_MACHINE, "rtl", "train in RTL, or on its golden model", choices=PLACES)
@@ -96,7 +96,7 @@ class ClusterOptions(WaveOptions, RunOptions):
         default_text="--seed",
         low=0,
         high=MAX_SEED,
-        of=FRAMES,
+        trait=FRAMES,
     )
     cut: str | None = option(
         _NETWORK,
@@ -104,9 +104,9 @@ class ClusterOptions(WaveOptions, RunOptions):
         "fpga1@12: cut off a device in the run's batch 12, counted from 1; fpga1-fpga2@12: these two from "
         "one another",
         "DEVICE@BATCH",
-        of=FRAMES,
+        trait=FRAMES,
     )
-    pcap: bool = option(_NETWORK, False, f"write all frames to {PCAP_FILE} in the run's folder", of=FRAMES)
+    pcap: bool = option(_NETWORK, False, f"write all frames to {PCAP_FILE} in the run's folder", trait=FRAMES)
 
     checkpoint: int | None = option(
         OUTPUT,
@@ -116,5 +116,5 @@ class ClusterOptions(WaveOptions, RunOptions):
         default_text="after each epoch",
     )
     output: Path = option(
-        OUTPUT, Path("runs/cluster"), "the run's folder", "RUN", short="-o", place=Place.OUTPUT
+        OUTPUT, Path("runs/cluster"), "the run's folder", "RUN", short="-o", file_use=FileUse.OUTPUT
     )

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from fanin.base.errors import InputError
 from fanin.base.plain import folder_below
 from fanin.base.records import open_record
-from fanin.base.scratch import reported, scratch_prefix
+from fanin.base.scratch import as_input_error, scratch_prefix
 from fanin.cnn.run.build import PLAN_FOLDER, Build, open_build, planned_build, write_build
 from fanin.cnn.run.checkpoint import Checkpoint
 from fanin.cnn.run.execute import RunRecorder, finish, live_file, write_metrics
@@ -27,7 +27,7 @@ from fanin.runs.manifest import list_files
 from fanin.runs.output import CLUSTER_BUILD, CLUSTER_RUN, PLAN, is_kind, open_kind, print_json
 from fanin.runs.provenance.document import note_resumption
 from fanin.runs.ranks import refuse_ranks
-from fanin.runs.unfinished import UNENDED
+from fanin.runs.unfinished import UNFINISHED
 from fanin.sim.learning.images import ImageSet
 
 
@@ -56,8 +56,8 @@ def execute(args: argparse.Namespace) -> int:
                 recorder = RunRecorder(folder, setup, status)
                 if setup.builds[-1].folder not in {used_build.folder for used_build in run.builds}:
                     _write_build(folder, setup.builds[-1].folder, setup.build, args.plan)
-                write_metrics(folder, recorder.metrics(UNENDED))
-                note_resumption(folder, args, apart=["connections"])  # whose counters restart here
+                write_metrics(folder, recorder.metrics(UNFINISHED))
+                note_resumption(folder, args, ignored=["connections"])  # whose counters restart here
                 error = recorder.train()
             finish(recorder, error, args.json)
             return 0
@@ -132,11 +132,11 @@ def _new_build(run: Run, name: str, place: Path) -> UsedBuild:
 
 def _write_build(run: Path, name: str, build: Build, source: Path) -> None:
     """Write a build to the run's folder atomically. ``source``: folder of a plan or a build."""
-    with reported(run), tempfile.TemporaryDirectory(dir=run, prefix=scratch_prefix()) as scratch:
+    with as_input_error(run), tempfile.TemporaryDirectory(dir=run, prefix=scratch_prefix()) as scratch:
         build_folder = Path(scratch) / "build"
         write_build(build_folder, build, source / PLAN_FOLDER if is_kind(source, CLUSTER_BUILD) else source)
         files = (file.relative_to(build_folder) for file in build_folder.rglob("*") if file.is_file())
         list_files(run, [f"{name}/{file.as_posix()}" for file in files])
         *parents, last = PurePosixPath(name).parts
-        with folder_below(run, *parents, make=True) as place:
+        with folder_below(run, *parents, create=True) as place:
             os.rename(build_folder, last, dst_dir_fd=place)

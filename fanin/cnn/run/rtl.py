@@ -29,7 +29,7 @@ from fanin.hdl.layers.node import ClusterNode
 from fanin.hdl.layers.registers import Way
 from fanin.planner.plan.network import PlannedNetwork
 from fanin.runs.output import DISSECTOR_FILE, LINK_LOG, PCAP_FILE
-from fanin.runs.ranks import Meetings
+from fanin.runs.ranks import MeetingTimes
 from fanin.sim.cnn.cosim import ClusterCosim, JobFailed, NodeRun
 from fanin.sim.cnn.epochs import DeviceCounters, Epoch, EpochResult
 from fanin.sim.cnn.hosts import Cut
@@ -102,7 +102,7 @@ class Rtl:
         self._names = planned.placement.names
         self._jobs, self._frames, self._time = 0, 0, 0  # finished jobs, trained frames, simulated ps
         self.trace = ClusterTrace(planned.placement, self.cosim.period_ps)
-        self.meetings = Meetings()
+        self.meetings = MeetingTimes()
         self._words: list[np.ndarray] = []
         self.trained: EpochResult | None = None
         self.traffic: list[dict[str, dict[str, int]]] = []

@@ -20,7 +20,7 @@ from fanin.evaluation.reproduce.rows import PAPERS
 from fanin.runs.lock import sole_writer
 from fanin.runs.manifest import Manifest
 from fanin.runs.output import REPRODUCTION, check_directory, is_kind, output_directory, print_json
-from fanin.runs.unfinished import UNENDED
+from fanin.runs.unfinished import UNFINISHED
 
 Selection = list[tuple[Paper, Row]]
 
@@ -59,7 +59,8 @@ def begin(output: Path) -> None:
         output.mkdir(parents=True, exist_ok=True)
         Manifest(REPRODUCTION.mark, (REPRODUCTION.mark,)).write(output)
         write_file(
-            output / REPRODUCTION.mark, json.dumps({"fanin": __version__, "rows": [], "error": UNENDED}) + "\n"
+            output / REPRODUCTION.mark,
+            json.dumps({"fanin": __version__, "rows": [], "error": UNFINISHED}) + "\n",
         )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from fanin import __version__
 from fanin.base.errors import InputError
-from fanin.base.processes import end_with
+from fanin.base.processes import die_with_parent
 from fanin.base.records import open_record
 from fanin.base.scratch import write_file
 from fanin.evaluation.reproduce.row import Measurement, Point
@@ -92,7 +92,7 @@ class MeasurementStore:
         if not path.exists():
             return None
         record = open_record(path)
-        output = record.built(lambda: _parse_output(record.value))
+        output = record.build(lambda: _parse_output(record.value))
         if output.fanin != __version__:
             raise InputError(
                 f"{path}: measured by fanin {output.fanin}, this is {__version__}; choose another -o"
@@ -165,7 +165,7 @@ def _process(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=partial(end_with, os.getpid()),  # safe: the process has a single thread
+        preexec_fn=partial(die_with_parent, os.getpid()),  # safe: the process has a single thread
     )
     try:
         yield process

@@ -19,7 +19,7 @@ _MAC = 6  # bytes
 def train_trace(result: TrainResult, frames: Iterable[tuple[int, bytes]]) -> str:
     """Return the trace of a run; ``frames`` are those at the switch, each with its time in nanoseconds.
 
-    The trace has every micro-batch of the run's timeline, and the first ``MOST_EVENTS`` frames.
+    The trace has every micro-batch of the run's timeline, and the first ``MAX_EVENTS`` frames.
     """
     trace = Trace()
     options, timeline = result.options, result.run.timeline

@@ -58,9 +58,9 @@ def _board(record: Record, folder: Path) -> tuple[BoardAddress, str, bool]:
     build = open_build(folder / record.text("build"))
     preset = build.record.optional_text("preset")
     if preset is None:
-        raise record.wrong(f"{build.folder} is a shell without a node")
+        raise record.error(f"{build.folder} is a shell without a node")
     if preset not in MEMORIES:
-        raise record.wrong(f"{build.folder} has the node {preset}, which is not controlled by UDP")
+        raise record.error(f"{build.folder} has the node {preset}, which is not controlled by UDP")
     sdram = find_board(build.record.text("board")).sdram if build.memory == SDRAM else None
     identity = build.record.record("identity")
     address = BoardAddress(

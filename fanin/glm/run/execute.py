@@ -6,14 +6,16 @@ import argparse
 import contextlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from fanin.base.errors import CheckFailed, InputError, ToolFailed
 from fanin.base.scratch import write_file
 from fanin.glm.run.files import (
     COUNTED,
+    NO_RECOVERY,
     write_failure,
     write_json,
     write_model,
@@ -22,14 +24,14 @@ from fanin.glm.run.files import (
     write_unended,
 )
 from fanin.glm.run.options import GlmOptions
-from fanin.glm.run.progress import Following
+from fanin.glm.run.progress import Following, simulate
 from fanin.glm.run.restarts import Attempts, Survival
 from fanin.glm.run.resume import Earlier, configuration_of, is_complete, open_earlier
 from fanin.glm.run.setup import trainers_of
 from fanin.glm.run.state import About, data_digest, names_of, training_of
 from fanin.glm.run.summary import summary, summary_of_classes
 from fanin.runs.call import Call
-from fanin.runs.files import asked
+from fanin.runs.file_options import command_arguments
 from fanin.runs.live import LiveFile
 from fanin.runs.lock import sole_writer
 from fanin.runs.manifest import list_files, make_folder
@@ -46,12 +48,12 @@ from fanin.runs.output import (
 from fanin.runs.provenance.document import note_resumption, renew_results, run_directory
 from fanin.runs.ranks import refuse_ranks
 from fanin.runs.states import STATES
-from fanin.runs.unfinished import OUTSIDE, cause_of, stop_again
+from fanin.runs.unfinished import STOP_EXCEPTIONS, cause_of, raise_stop
 from fanin.runs.wave import waveform
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.cosim.waves import Waveform
 from fanin.sim.glm.classes import ClassesResult, together
-from fanin.sim.glm.course import History
+from fanin.sim.glm.course import Course, History, TrainRun
 from fanin.sim.glm.data import Dataset
 from fanin.sim.glm.result import TrainOptions, TrainResult
 from fanin.sim.glm.train import Trainer
@@ -122,6 +124,7 @@ class _Command:
         self._say = say
         self._wave = wave
         self._result: TrainResult | ClassesResult | None = None
+        self._record: dict[str, Any] = {}  # content of the folder's run.json
         self._digest = ""
         self._survival = self._survival_of()
         self._live = LiveFile(self.output, "train", title=options.data or "", unit="AllReduces")
@@ -155,9 +158,9 @@ class _Command:
             if (output / name).exists():  # a failed run has no model
                 write_file(copy, (output / name).read_bytes())
         if self.call.as_json:
-            self._say(json_text(json.loads((output / RUN_FILE).read_bytes())))
-        if isinstance(stop, (SimulationFailed, *OUTSIDE)):
-            stop_again(stop, f"{cause_of(stop)} (fanin doctor {details} says more)")
+            self._say(json_text(self._record))
+        if isinstance(stop, (SimulationFailed, *STOP_EXCEPTIONS)):
+            raise_stop(stop, f"{cause_of(stop)} (fanin doctor {details} says more)")
         if stop:
             raise stop
         return self._result
@@ -169,7 +172,7 @@ class _Command:
             with (
                 sole_writer(self.output),
                 self._live,
-                run_directory(self.output, RUN, self._asked(), held=True) as folder,
+                run_directory(self.output, RUN, self._asked(), is_locked=True) as folder,
             ):
                 yield self._trainers(), folder
             return
@@ -178,9 +181,9 @@ class _Command:
             if earlier and earlier.folder.resolve() == self.output.resolve():
                 runs = self._trainers()
                 write_unended(self.output, runs[0])
-                note_resumption(self.output, self._asked(), apart=COUNTED)
+                note_resumption(self.output, self._asked(), ignored=COUNTED)
             else:
-                with run_directory(self.output, RUN, self._asked(), held=True) as folder:
+                with run_directory(self.output, RUN, self._asked(), is_locked=True) as folder:
                     runs = self._trainers()
                     self._prepare(runs, folder)
                 list_files(self.output, RUN.files)
@@ -188,7 +191,7 @@ class _Command:
             renew_results(self.output, RUN)
 
     def _asked(self) -> argparse.Namespace:
-        return asked(self.call, self.options)
+        return command_arguments(self.call, self.options)
 
     def _prepare(self, runs: list[Trainer], folder: Path) -> None:
         """Fill a new folder: run.json of an unfinished run, and states of the earlier run."""
@@ -245,11 +248,11 @@ class _Command:
             make_folder(folder, name)
             result = self._train(trainer, folder / name, name, follow)
             if isinstance(result, BaseException):
-                write_failure(folder, trainer, result, self.call, self.output)
+                self._write_failure(folder, trainer, result)
                 return result, output / name
             results.append(result)
         joint = self._result = together(runs, results)
-        write_json(folder, joint.as_json())
+        self._record = write_json(folder, joint.as_json())
         write_model(folder, joint.model)
         if not self.call.as_json:
             self._say(summary_of_classes(joint, output))
@@ -258,35 +261,88 @@ class _Command:
     def _train(
         self, trainer: Trainer, folder: Path, part: str, follow: Following
     ) -> TrainResult | BaseException:
-        """Train, and fill the folder except the model; return the result, or the failure that stopped it."""
-        survival = self._survival
+        """Train and fill the folder, except the model. Return the result, or the failure that stopped the
+        run.
+        """
+        if self._survival.lasting:
+            return self._train_with_states(trainer, folder, part, follow)
+        course = Course()
+        end = _failure_or_run(lambda: simulate(trainer, course, folder / PCAP_FILE, follow))
+        write_switch(folder, trainer, course)
+        return self._finish(trainer, folder, end, follow)
+
+    def _train_with_states(
+        self, trainer: Trainer, folder: Path, part: str, follow: Following
+    ) -> TrainResult | BaseException:
+        """Train as ``_train`` does, in a folder that is written during the run."""
         attempts = Attempts(
-            trainer, folder, survival, self._history(part), lambda: write_unended(folder, trainer, attempts)
+            trainer,
+            folder,
+            self._survival,
+            self._history(part),
+            lambda: write_unended(folder, trainer, attempts.as_json()),
         )
-        if survival.lasting:
-            list_files(folder, RUN.files)
-            write_unended(folder, trainer, attempts)
-        pcap = folder / (_SCRATCH_PCAP if survival.lasting else PCAP_FILE)
-        stop: BaseException | None = None
-        try:
-            run = attempts.train(follow, pcap)
-        except (SimulationFailed, CheckFailed, ToolFailed, *OUTSIDE) as failure:
-            stop = failure
-        if survival.lasting and pcap.exists():
+        list_files(folder, RUN.files)
+        write_unended(folder, trainer, attempts.as_json())
+        pcap = folder / _SCRATCH_PCAP
+        end = _failure_or_run(lambda: attempts.train(follow, pcap))
+        if pcap.exists():
             pcap.replace(folder / PCAP_FILE)
         write_switch(folder, trainer, attempts.course())
-        if stop:
-            write_failure(folder, trainer, stop, self.call, self.output, attempts)
-            return _lost_interface(trainer, stop) or stop
+        return self._finish(trainer, folder, end, follow, attempts.earlier, attempts.as_json())
+
+    def _finish(
+        self,
+        trainer: Trainer,
+        folder: Path,
+        end: TrainRun | BaseException,
+        follow: Following,
+        earlier: History | None = None,
+        recovery: Mapping[str, Any] = NO_RECOVERY,
+    ) -> TrainResult | BaseException:
+        """Compare a run with the golden model and write its results, or those of a failure.
+
+        - ``end``: the nodes' run, or the failure that stopped it.
+        - ``earlier``: epochs before ``end``.
+        - ``recovery``: fields of run.json about states and restarts.
+        """
+        if isinstance(end, BaseException):
+            self._write_failure(folder, trainer, end, recovery)
+            return _lost_interface(trainer, end) or end
         follow.comparing()
-        result = trainer.compare(run, attempts.earlier)
-        write_result(folder, result, attempts)
+        result = trainer.compare(end, earlier)
+        self._record = write_result(folder, result, recovery)
         return result
+
+    def _write_failure(
+        self,
+        folder: Path,
+        trainer: Trainer,
+        failure: BaseException,
+        recovery: Mapping[str, Any] = NO_RECOVERY,
+    ) -> None:
+        self._record = write_failure(
+            folder,
+            trainer,
+            failure,
+            self.call,
+            self.output,
+            recovery=recovery,
+            suggest_checkpoint=self.options.checkpoint is None,
+        )
 
     def _history(self, part: str) -> History | None:
         """Return the epochs that the earlier run has finished."""
         state = self.earlier.states.get(part) if self.earlier else None
         return state.history if state else None
+
+
+def _failure_or_run(train: Callable[[], TrainRun]) -> TrainRun | BaseException:
+    """Return the nodes' run, or the failure that stopped it."""
+    try:
+        return train()
+    except (SimulationFailed, CheckFailed, ToolFailed, *STOP_EXCEPTIONS) as failure:
+        return failure
 
 
 def _lost_interface(trainer: Trainer, stop: BaseException) -> InputError | None:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fanin.base.scratch import write_file
-from fanin.doctor.finding import record_of, train_finding
 from fanin.glm.golden.model import GlmModel
 from fanin.glm.page.page import render
 from fanin.glm.page.run import report_of
 from fanin.glm.page.trace import train_trace
-from fanin.glm.run.restarts import Attempts
+from fanin.glm.run.diagnosis import diagnose
 from fanin.p4.companions import dissector
 from fanin.p4.deployment import deployment_json
 from fanin.p4.emit import program_text
 from fanin.report.failure import failure_page
 from fanin.runs.call import Call
+from fanin.runs.diagnosis import record_of
 from fanin.runs.output import (
     JOB_FILE,
     MODEL_FILE,
@@ -29,7 +30,7 @@ from fanin.runs.output import (
     SWITCH_DISSECTOR_FILE,
     TRACE_FILE,
 )
-from fanin.runs.unfinished import UNENDED, cause_of
+from fanin.runs.unfinished import UNFINISHED, cause_of
 from fanin.sim.capture import read_capture
 from fanin.sim.cosim.process import result_of
 from fanin.sim.cosim.run import RunResult
@@ -38,6 +39,8 @@ from fanin.sim.glm.course import Course
 from fanin.sim.glm.result import TrainResult, observations, options_json
 from fanin.sim.glm.train import Trainer
 
+NO_RECOVERY: Mapping[str, Any] = {}  #: fields about states and restarts of a run that has none
+
 #: Fields of run.json that also count what happened before a stop; none is a result of the training.
 COUNTED = (
     *("counters", "links", "switch", "jobs", "first_packet", "packets", "retransmissions", "duplicates"),
@@ -45,18 +48,20 @@ COUNTED = (
 )
 
 
-def write_result(folder: Path, result: TrainResult, attempts: Attempts) -> None:
-    """Write the results of a finished run, except its model."""
+def write_result(folder: Path, result: TrainResult, recovery: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the results of a finished run, except its model. Return run.json.
+
+    - ``recovery``: fields of run.json about states and restarts; empty for a run that cannot be resumed.
+    """
     write_file(folder / REPORT_FILE, render(report_of(result)))
     if (folder / PCAP_FILE).exists():
         write_file(folder / TRACE_FILE, train_trace(result, read_capture(folder / PCAP_FILE)))
-    write_json(folder, result.as_json() | _survived(attempts))
+    return write_json(folder, {**result.as_json(), **recovery})
 
 
-def write_unended(folder: Path, trainer: Trainer, attempts: Attempts | None = None) -> None:
-    """Write run.json of an unfinished run, with its states."""
-    document = {"error": UNENDED, "options": options_json(trainer.options)}
-    write_json(folder, document | observations(trainer.partial(RunResult())) | _survived(attempts))
+def write_unended(folder: Path, trainer: Trainer, recovery: Mapping[str, Any] = NO_RECOVERY) -> None:
+    """Write run.json of an unfinished run. ``recovery``: as in :func:`write_result`."""
+    write_json(folder, {**_observed(trainer, UNFINISHED, RunResult()), **recovery})
 
 
 def write_failure(
@@ -65,27 +70,31 @@ def write_failure(
     stop: BaseException,
     call: Call,
     output: Path,
-    attempts: Attempts | None = None,
-) -> None:
-    """Write the results known of a run that was stopped early. ``output``: the folder's path for users."""
-    document = {"error": cause_of(stop), "options": options_json(trainer.options)}
-    document |= observations(trainer.partial(result_of(stop) or RunResult()))
-    finding = train_finding(record_of(document | _survived(attempts)), output)
+    *,
+    recovery: Mapping[str, Any] = NO_RECOVERY,
+    suggest_checkpoint: bool,
+) -> dict[str, Any]:
+    """Write the results known of a run that was stopped early. Return run.json.
+
+    - ``output``: the folder's path for users.
+    - ``recovery``: as in :func:`write_result`.
+    - ``suggest_checkpoint``: True if the run does not use ``--checkpoint``.
+    """
+    observed = _observed(trainer, cause_of(stop), result_of(stop) or RunResult())
+    diagnosis = diagnose(record_of({**observed, **recovery}), output)
+    advice = diagnosis.advice(call.argv, suggest_checkpoint=suggest_checkpoint)
     title = f"Training on {trainer.options.data}"
-    write_file(
-        folder / REPORT_FILE,
-        failure_page(title, document, finding.lines, finding.advice(call.argv, keeps_states=True)),
-    )
-    write_json(folder, document | _survived(attempts))
+    write_file(folder / REPORT_FILE, failure_page(title, observed, diagnosis.lines, advice))
+    return write_json(folder, {**observed, **recovery})
 
 
-def _survived(attempts: Attempts | None) -> dict[str, Any]:
-    """Return states and restarts of a run whose folder is written during the run."""
-    if attempts is None or not attempts.survival.lasting:
-        return {}
-    survival = attempts.survival
-    job = {"job": survival.job} if survival.joined else {}
-    return {"checkpoints": attempts.states(), "restarts": survival.restarts, **job}
+def _observed(trainer: Trainer, error: str, result: RunResult) -> dict[str, Any]:
+    """Return the fields of run.json of a run without its results."""
+    return {
+        "error": error,
+        "options": options_json(trainer.options),
+        **observations(trainer.partial(result)),
+    }
 
 
 def write_model(folder: Path, model: GlmModel) -> None:
@@ -104,6 +113,7 @@ def write_switch(folder: Path, trainer: Trainer, course: Course) -> None:
     write_file(folder / JOB_FILE, deployment_json(deployment))
 
 
-def write_json(folder: Path, value: dict[str, Any]) -> None:
-    """Write ``run.json``."""
+def write_json(folder: Path, value: dict[str, Any]) -> dict[str, Any]:
+    """Write ``run.json``. Return its content."""
     write_file(folder / RUN_FILE, json.dumps(value, indent=2) + "\n")
+    return value

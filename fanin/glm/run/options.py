@@ -9,7 +9,7 @@ from fanin.base.limits import CLOCK_MHZ
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, LOSSES
 from fanin.glm.facts import PRESETS, GlmConfig, Partitioning
 from fanin.hbm import CONSTANT, MEMORIES
-from fanin.runs.option import OUTPUT, Group, Place, RunOptions, Trait, option
+from fanin.runs.option import OUTPUT, FileUse, Group, RunOptions, Trait, option
 from fanin.runs.shared_options import LINKS, NETWORK, LinkOptions
 from fanin.runs.wave import WaveOptions
 from fanin.sim.network import NetworkConfig
@@ -36,7 +36,7 @@ class GlmOptions(LinkOptions, WaveOptions, RunOptions):
         "a LIBSVM, CSV or .npz file, breast_cancer or digits",
         "DATA",
         positional=True,
-        place=Place.INPUT,
+        file_use=FileUse.INPUT,
     )
     target: str | None = option(
         _DATA, None, "column of a CSV file that has the labels; its last one by default", "NAME"
@@ -70,9 +70,9 @@ class GlmOptions(LinkOptions, WaveOptions, RunOptions):
     )
     workers: int = option(_HARDWARE, 4, "nodes", "W")
     engines: int | None = option(
-        _HARDWARE, None, "engines of a node; the preset's by default", "E", rivals="size"
+        _HARDWARE, None, "engines of a node; the preset's by default", "E", exclusive="size"
     )
-    preset: str = option(_HARDWARE, "demo", "sizes of a node", choices=tuple(PRESETS), rivals="size")
+    preset: str = option(_HARDWARE, "demo", "sizes of a node", choices=tuple(PRESETS), exclusive="size")
     precision: int = option(_HARDWARE, DEFAULT_PRECISION, "bits of a feature", "S")
     frac: int = option(_HARDWARE, DEFAULT_FRAC, "fraction bits of a weight", "F")
     clock_mhz: float = option(_HARDWARE, CLOCK_MHZ, "clock of the nodes", "F")
@@ -81,7 +81,7 @@ class GlmOptions(LinkOptions, WaveOptions, RunOptions):
         CONSTANT,
         "memory of samples and labels: a constant latency, or banks with rows and refreshes",
         choices=tuple(MEMORIES),
-        of=MEMORY,
+        trait=MEMORY,
     )
     ports_per_channel: int | None = option(
         _HARDWARE, None, "with --memory hbm2: neighbouring ports that share a pseudo-channel; 1 by default", "N"
@@ -92,7 +92,7 @@ class GlmOptions(LinkOptions, WaveOptions, RunOptions):
         None,
         "train on these boards; they decide workers, preset, encap and clock, and this host is the switch",
         "BOARDS.toml",
-        place=Place.INPUT,
+        file_use=FileUse.INPUT,
     )
 
     ports: str | None = option(
@@ -107,14 +107,14 @@ class GlmOptions(LinkOptions, WaveOptions, RunOptions):
         None,
         "with --ports: numbers of the workers here, from 0; the other --workers train elsewhere",
         "R,…",
-        of=PORTS,
+        trait=PORTS,
     )
     slowdown: float = option(
         NETWORK,
         NetworkConfig.slowdown,
         "with --ports: least real time of a second of the nodes' time, in seconds",
         "N",
-        of=PORTS,
+        trait=PORTS,
     )
     switch: SwitchKind = option(NETWORK, SwitchKind.EMBEDDED, "switch that aggregates")
     protocol: Protocol = option(NETWORK, Protocol.P4SGD, "event that frees a slot; switchml: the baseline")
@@ -135,7 +135,7 @@ class GlmOptions(LinkOptions, WaveOptions, RunOptions):
         None,
         "1:1e-4: worker 1 stops answering after 1e-4 simulated seconds; a restart replaces it",
         "WORKER:T,…",
-        of=LINKS,
+        trait=LINKS,
     )
 
     checkpoint: int | None = option(
@@ -150,7 +150,7 @@ class GlmOptions(LinkOptions, WaveOptions, RunOptions):
         None,
         "continue the run in this folder from its last whole state, with its options; -o: DIR by default",
         "DIR",
-        place=Place.INPUT,
+        file_use=FileUse.INPUT,
         training=False,
     )
     restart: int | None = option(
@@ -162,15 +162,15 @@ class GlmOptions(LinkOptions, WaveOptions, RunOptions):
     )
 
     output: Path | None = option(
-        OUTPUT, None, "the run's folder; runs/DATA by default", "DIR", short="-o", place=Place.OUTPUT
+        OUTPUT, None, "the run's folder; runs/DATA by default", "DIR", short="-o", file_use=FileUse.OUTPUT
     )
     pcap: Path | None = option(
         OUTPUT,
         None,
         "capture of the frames at the switch; DIR/frames.pcap by default",
         "FILE",
-        place=Place.COPY,
+        file_use=FileUse.COPY,
     )
     model_out: Path | None = option(
-        OUTPUT, None, "the model; DIR/model.npz by default", "FILE.npz", place=Place.COPY
+        OUTPUT, None, "the model; DIR/model.npz by default", "FILE.npz", file_use=FileUse.COPY
     )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from fanin.glm.golden.model import Label
 from fanin.runs.live import TRAINING, LiveFile
 from fanin.runs.progress import EpochBar
 from fanin.sim.cosim.run import Progress
+from fanin.sim.glm.course import Course, TrainRun
 from fanin.sim.glm.train import Trainer
 
 GOLDEN = "golden model"
@@ -75,3 +77,16 @@ class Following:
     def comparing(self) -> None:
         """Report that the nodes have finished and their models are being compared."""
         self._live.stage(f"{self._what}comparing with the golden model")
+
+
+def simulate(
+    trainer: Trainer, course: Course, pcap: Path, follow: Following, *, elapsed: float = 0.0
+) -> TrainRun:
+    """Train a run on the nodes, with progress; write its frames to ``pcap``. Raises SimulationFailed.
+
+    - ``elapsed``: simulated seconds of failed attempts before this one. Workers that stopped then are replaced;
+      times of later stops count from the first attempt.
+    """
+    stops = ((worker, when - elapsed) for worker, when in trainer.options.network.stops if when > elapsed)
+    with follow.training(trainer, course.first) as progress:
+        return trainer.simulate(course=course, stops=tuple(stops), pcap=pcap, progress=progress)

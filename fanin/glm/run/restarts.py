@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin.base.errors import ToolFailed
-from fanin.glm.run.progress import Following
+from fanin.glm.run.progress import Following, simulate
 from fanin.glm.run.state import About, load, names_of, save
 from fanin.host.board import BoardError
 from fanin.job import JOBS
@@ -51,7 +51,11 @@ class Survival:
 
 
 class Attempts:
-    """Attempts to train one model in a folder. ``history``: epochs that are already finished, if any."""
+    """Attempts to train one model of a run with states or restarts (``Survival.lasting``).
+
+    - ``history``: epochs that an earlier run has finished; None: the first attempt starts with epoch 1.
+    - ``changed``: called when the fields of ``as_json`` have changed.
+    """
 
     def __init__(
         self,
@@ -74,12 +78,12 @@ class Attempts:
     def course(self) -> Course:
         """Return the remaining epochs, and the job that trains them."""
         survival, history = self.survival, self.history
-        has_own_slots = survival.lasting and self._trainer.options.network.ports
+        external = bool(self._trainer.options.network.ports)
         return Course(
             first=history.epoch if history else 0,
             model=history.model if history else None,
             job=survival.job,
-            base=(survival.job - 1) * self._slots_each if has_own_slots else 0,
+            base=(survival.job - 1) * self._slots_each if external else 0,
             checkpoint=survival.checkpoint,
             keep=self._keep if survival.checkpoint else None,
         )
@@ -102,8 +106,7 @@ class Attempts:
         self._agree()
         course, self._last_counters = self.course(), self.history
         try:
-            with follow.training(self._trainer, course.first) as progress:
-                return self._trainer.simulate(course=course, stops=self._stops(), pcap=pcap, progress=progress)
+            return simulate(self._trainer, course, pcap, follow, elapsed=self._seconds)
         except BoardError as error:
             if not self.survival.restarts:
                 raise
@@ -121,7 +124,7 @@ class Attempts:
         """
         survival, options = self.survival, self._trainer.options
         network = options.network
-        if survival.lasting and network.here:
+        if network.here:
             epoch = self.history.epoch if self.history else 0
             base = (survival.job - 1) * self._slots_each + self._slots_each // 2
             agreement = Agreement(
@@ -152,11 +155,6 @@ class Attempts:
         print(f"fanin: warning: {cause_of(failure)}; restarts {place} as job {survival.job}", file=sys.stderr)
         self._changed()
 
-    def _stops(self) -> tuple[tuple[int, float], ...]:
-        """Workers that stop in the next attempt; workers that stopped in earlier attempts are replaced."""
-        stops = self._trainer.options.network.stops
-        return tuple((worker, time - self._seconds) for worker, time in stops if time > self._seconds)
-
     def _keep(self, run: TrainRun) -> None:
         """Write a state, unless the run's model differs from the golden one: such a state is never resumed."""
         history = self._trainer.history(run, self._last_counters)
@@ -167,6 +165,8 @@ class Attempts:
         self.history = history
         self._changed()
 
-    def states(self) -> list[str]:
-        """Return the names of the states in the folder."""
-        return names_of(self.folder)
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields of run.json about states and restarts."""
+        survival = self.survival
+        joined = {"job": survival.job} if survival.joined else {}
+        return {"checkpoints": names_of(self.folder), "restarts": survival.restarts, **joined}

@@ -44,9 +44,11 @@ class Earlier:
             if (value := training[name]) != earlier_value:
                 option = option_of(GlmOptions, name)
                 earlier_text = (
-                    option.spelled(earlier_value) if option.kind is bool else option.shown(earlier_value)
+                    option.as_written(earlier_value)
+                    if option.kind is bool
+                    else option.value_text(earlier_value)
                 )
-                raise InputError(f"{option.spelled(value)}: {self.folder} was trained with {earlier_text}")
+                raise InputError(f"{option.as_written(value)}: {self.folder} was trained with {earlier_text}")
 
     def check_data(self, name: str, digest: str) -> None:
         """Raise InputError if the samples are not those of the run."""
@@ -101,7 +103,7 @@ def open_earlier(options: GlmOptions) -> tuple[GlmOptions, Earlier]:
     earlier = Earlier(folder, states, max(jobs), marks[0].get("error"))
     earlier_configuration = earlier.about.configuration
     restored = {
-        each.name: each.converted(earlier_configuration[each.name])
+        each.name: each.convert(earlier_configuration[each.name])
         for each in _TRAINING
         if each.name not in options.given and each.name in earlier_configuration
     }

@@ -7,7 +7,7 @@ from pathlib import Path
 from fanin.glm.golden.metrics import ACCURACY
 from fanin.glm.run.progress import label_text
 from fanin.runs.output import CLASSES_FOLDER, REPORT_FILE, table
-from fanin.runs.ranks import Meetings
+from fanin.runs.ranks import MeetingTimes
 from fanin.sim.glm.classes import ClassesResult
 from fanin.sim.glm.result import TrainResult
 
@@ -18,7 +18,7 @@ BIT_EXACT = "yes: every epoch's model equals the golden model"
 def summary(result: TrainResult, output: Path) -> str:
     """Return the summary of one run."""
     clamps = result.total("clamps")
-    meetings = Meetings()
+    meetings = MeetingTimes()
     meetings.add(result.run.raw)
     facts = [
         [f"test {result.measure.name}", result.measure.text(result.test_fit)],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fanin.report.links import Frame, add_links, decoded
+from fanin.report.links import Frame, add_links, decode_log
 from fanin.report.perfetto import Trace
 from fanin.sim.link_log import LinkLog, LoggedFrame
 from fanin.sim.param_server.training import Outcome
@@ -33,7 +33,7 @@ def param_server_trace(outcome: Outcome | None, log: LinkLog, *, workers: int, s
     if outcome:
         _add_workers(trace, outcome)
         _add_servers(trace, outcome)
-    add_links(trace, decoded(log, packet), names, log.left_out)
+    add_links(trace, decode_log(log, packet), names, log.left_out)
     return trace.text()
 
 

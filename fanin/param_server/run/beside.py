@@ -31,8 +31,8 @@ def _changed_options(options: ParamServerOptions, entry: str) -> ParamServerOpti
         if not equals:
             raise InputError(f"{name!r} is not of the form algorithm=sync")
         option = _option(name, entry)
-        value = option.parsed(text)
-        values[option.name] = values.get(option.name, ()) + value if option.several else value
+        value = option.parse(text)
+        values[option.name] = values.get(option.name, ()) + value if option.repeatable else value
     given_names = options.given | values.keys()
     # The push options of wild do not apply to sync.
     if values.get("algorithm") is Algorithm.SYNC is not options.algorithm:

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fanin.base.errors import CheckFailed
-from fanin.doctor.finding import param_server_finding, record_of
 from fanin.param_server.page.beside import table as beside_table
 from fanin.param_server.page.page import param_server_page, stop_lines
 from fanin.param_server.page.trace import param_server_trace
 from fanin.param_server.run.beside import runs_beside
+from fanin.param_server.run.diagnosis import diagnose
 from fanin.param_server.run.options import FOLDER, ParamServerOptions
 from fanin.param_server.run.setup import Setup, backend_of, check_sizes, learner_of, setup_of
 from fanin.report.failure import failure_page
 from fanin.report.unit import Unit
 from fanin.runs.call import Call
-from fanin.runs.files import asked
+from fanin.runs.diagnosis import record_of
+from fanin.runs.file_options import command_arguments
 from fanin.runs.live import LiveFile, RunStatus
 from fanin.runs.lock import sole_writer
 from fanin.runs.output import (
@@ -40,8 +41,8 @@ from fanin.runs.output import (
     table,
 )
 from fanin.runs.provenance.document import run_directory
-from fanin.runs.ranks import Meetings
-from fanin.runs.unfinished import OUTSIDE, STOPPED, cause_of, stop_again
+from fanin.runs.ranks import MeetingTimes
+from fanin.runs.unfinished import RESUMABLE, STOP_EXCEPTIONS, cause_of, raise_stop
 from fanin.runs.wave import waveform
 from fanin.sim.learning.learner import Training
 from fanin.sim.learning.workloads import Workload
@@ -86,10 +87,11 @@ def _run(
     """Train, write the run's folder and print the summary; return all outcomes. Raises as ``execute``."""
     setups = [setup_of(run_options, call) for run_options in (options, *runs_beside(options))]
     setup = setups[0]
-    elsewhere = {PCAP_FILE: options.pcap} if options.pcap else {}
-    meetings = Meetings()
+    outside = {PCAP_FILE: options.pcap} if options.pcap else {}
+    meetings = MeetingTimes()
     live = LiveFile(output, "ps train", title=setup.options.data, unit="gradients")
-    directory = run_directory(output, PARAM_SERVER_RUN, asked(call, options), elsewhere=elsewhere, held=True)
+    arguments = command_arguments(call, options)
+    directory = run_directory(output, PARAM_SERVER_RUN, arguments, outside=outside, is_locked=True)
     with sole_writer(output), live, directory as folder, RunStatus(live) as status:
         status.stage("reading the samples")
         outputs = {"pcap": folder / PCAP_FILE if options.pcap else None, "link_log": folder / LINK_LOG}
@@ -101,9 +103,9 @@ def _run(
             page = param_server_page(metrics, outcomes)
             np.save(folder / WEIGHTS_FILE, outcomes[0].w)
         else:
-            finding = param_server_finding(record_of(metrics))
+            diagnosis = diagnose(record_of(metrics))
             page = failure_page(
-                "Training with a parameter server", metrics, finding.lines, finding.advice(call.argv)
+                "Training with a parameter server", metrics, diagnosis.lines, diagnosis.advice(call.argv)
             )
         if options.pcap:
             keep_capture(folder / PCAP_FILE, options.pcap)
@@ -120,7 +122,7 @@ def _run(
         say(summary(metrics, output, meetings.facts()))
     if stop:
         cause = tracked_runs[len(outcomes)].name + cause_of(stop)
-        stop_again(stop, f"{cause} (fanin doctor {output} says more)")
+        raise_stop(stop, f"{cause} (fanin doctor {output} says more)")
     if metrics["error"]:
         raise CheckFailed(metrics["error"])
     return outcomes
@@ -143,7 +145,7 @@ def _train_all(
         outcomes.append(tracked_runs[0].train(learner, finished=finished, **outputs))
         for tracked in tracked_runs[1:]:
             outcomes.append(tracked.train(_learner(tracked.setup, status), finished=finished))
-    except (CheckFailed, *OUTSIDE) as failure:
+    except (CheckFailed, *STOP_EXCEPTIONS) as failure:
         return outcomes, failure
     return outcomes, None
 
@@ -234,7 +236,7 @@ def _metrics(
     ]
     if outcomes:
         runs[0] |= {"error": errors[-1 if stop else 0] if errors else None, "beside": runs[1:]}
-    if stop and cause_of(stop) in STOPPED:
+    if stop and cause_of(stop) in RESUMABLE:
         runs[0]["error"] = cause_of(stop)  # the exact text marks a run that was stopped from outside
     return runs[0]
 

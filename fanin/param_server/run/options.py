@@ -17,7 +17,7 @@ from fanin.param_server.facts import (
     Receivers,
 )
 from fanin.rdma.facts import MAX_QUEUE_PAIRS
-from fanin.runs.option import OUTPUT, Group, Place, RunOptions, Trait, option
+from fanin.runs.option import OUTPUT, FileUse, Group, RunOptions, Trait, option
 from fanin.runs.shared_options import fault, images
 from fanin.runs.wave import WaveOptions
 
@@ -73,7 +73,7 @@ class ParamServerOptions(WaveOptions, RunOptions):
         low=1,
         high=10**6,
         default_text=_OF_MODEL,
-        of=RANDOM_FEATURES,
+        trait=RANDOM_FEATURES,
     )
     gamma: float | None = option(
         _MODEL,
@@ -83,7 +83,7 @@ class ParamServerOptions(WaveOptions, RunOptions):
         low=1e-9,
         high=1e9,
         default_text=_OF_MODEL,
-        of=RANDOM_FEATURES,
+        trait=RANDOM_FEATURES,
     )
     dtype: str = option(
         _MODEL, "float64", "number format of the workers", choices=("float64", "float32"), beside=True
@@ -189,7 +189,13 @@ class ParamServerOptions(WaveOptions, RunOptions):
     duplicate: float = fault(_NETWORK, RTL)
     reorder: float = fault(_NETWORK, RTL)
     pcap: Path | None = option(
-        _NETWORK, None, "write all frames to this file", "FILE", place=Place.CAPTURE, of=RTL, training=False
+        _NETWORK,
+        None,
+        "write all frames to this file",
+        "FILE",
+        file_use=FileUse.CAPTURE,
+        trait=RTL,
+        training=False,
     )
 
     beside: tuple[str, ...] | None = option(
@@ -199,5 +205,5 @@ class ParamServerOptions(WaveOptions, RunOptions):
         "NAME=VALUE,…",
     )
     output: Path | None = option(
-        OUTPUT, None, "the run's folder", "DIR", short="-o", place=Place.OUTPUT, default_text=str(FOLDER)
+        OUTPUT, None, "the run's folder", "DIR", short="-o", file_use=FileUse.OUTPUT, default_text=str(FOLDER)
     )

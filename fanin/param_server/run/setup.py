@@ -69,7 +69,7 @@ class Setup:
         """Options of the training as JSON; a repeatable option is one text."""
         values = self.options.as_json()
         return {
-            option.name: ",".join(values[option.name] or ()) if option.several else values[option.name]
+            option.name: ",".join(values[option.name] or ()) if option.repeatable else values[option.name]
             for option in options_of(ParamServerOptions)
             if option.training
         }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fanin.codec.facts import TOS_COMPRESSIBLE
 from fanin.inceptionn.facts import Leg
-from fanin.report.links import Frame, add_links, decoded
+from fanin.report.links import Frame, add_links, decode_log
 from fanin.report.perfetto import Trace
 from fanin.sim.inceptionn.host import Activity, Span
 from fanin.sim.link_log import LinkLog, LoggedFrame
@@ -34,7 +34,7 @@ def inceptionn_trace(timelines: Sequence[FirstSpans[Span]], log: LinkLog, *, nod
         "spans of hosts", sorted(spans, key=lambda span_and_name: span_and_name[0].begin), left_out
     ):
         trace.slice(name, _TRACKS[span.activity], span.name, span.begin * _NS, span.end * _NS)
-    add_links(trace, decoded(log, segment), names, log.left_out)
+    add_links(trace, decode_log(log, segment), names, log.left_out)
     return trace.text()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, repeat
 
-from fanin.report.links import Frame, Sent, add_credit, add_links, decoded, link_frame
+from fanin.report.links import Frame, TracedFrame, add_credit, add_links, decode_log, link_frame
 from fanin.report.perfetto import Trace
 from fanin.ring.facts import RingConfig
 from fanin.ring.page.charts import KINDS
@@ -35,7 +35,7 @@ def ring_trace(
     for name in names:
         trace.declare(name, TRACKS)
     _add_hosts(trace, times, names, start * _NS, first_step)
-    sent = decoded(log, _Jobs().frame)
+    sent = decode_log(log, _Jobs().frame)
     for node, name in enumerate(names):
         _add_all_reduces(trace, name, _data_of(sent, node), _AllReduces(job, node, first_step))
     add_links(trace, sent, names, log.left_out)
@@ -92,13 +92,13 @@ class _Jobs:
         )
 
 
-def _data_of(sent: Sequence[Sent], node: int) -> list[Sent]:
+def _data_of(sent: Sequence[TracedFrame], node: int) -> list[TracedFrame]:
     """Return the first transmissions of a node's DATA frames, in the order of its all-reduces."""
     return [
         sending
         for sending in sent
         if sending.logged.up and sending.logged.port == node
-        if sending.frame.number is not None and not sending.again
+        if sending.frame.number is not None and not sending.is_retransmission
     ]
 
 
@@ -130,7 +130,7 @@ class _AllReduces:
         return f"layer {layers - 1 - index}, step {self.first_step + step}"
 
 
-def _add_all_reduces(trace: Trace, name: str, sent: Sequence[Sent], all_reduces: _AllReduces) -> None:
+def _add_all_reduces(trace: Trace, name: str, sent: Sequence[TracedFrame], all_reduces: _AllReduces) -> None:
     """Add a slice per all-reduce of a node, and per phase of its segments, for the time in which it sends."""
     operations = groupby(sent, key=lambda sending: (sending.frame.stream, sending.frame.facts["operation"]))
     for number, (_, sendings) in enumerate(operations):

@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fanin.base.errors import CheckFailed
-from fanin.doctor.finding import record_of, ring_finding
 from fanin.report.failure import failure_page
 from fanin.ring.page.page import ring_page
 from fanin.ring.run.backend import Outputs, Result
+from fanin.ring.run.diagnosis import diagnose
 from fanin.ring.run.metrics import Metrics, failure_of, metrics_of
 from fanin.ring.run.options import FOLDER, Platform, RingOptions
 from fanin.ring.run.resume import save_state
 from fanin.ring.run.setup import Setup, resolve, setup_of
 from fanin.ring.run.summary import summary
 from fanin.runs.call import Call
-from fanin.runs.files import asked
+from fanin.runs.diagnosis import record_of
+from fanin.runs.file_options import command_arguments
 from fanin.runs.live import LiveFile, RunStatus
 from fanin.runs.lock import sole_writer
 from fanin.runs.output import (
@@ -36,7 +37,7 @@ from fanin.runs.output import (
     keep_capture,
 )
 from fanin.runs.provenance.document import run_directory
-from fanin.runs.unfinished import OUTSIDE, cause_of, stop_again
+from fanin.runs.unfinished import STOP_EXCEPTIONS, cause_of, raise_stop
 from fanin.runs.wave import waveform
 from fanin.sim.dissector import link_dissector
 from fanin.sim.learning.replica import State
@@ -58,9 +59,10 @@ def execute(options: RingOptions, call: Call, say: Callable[[str], None] = print
     if options.pcap:
         check_capture(options.pcap, output, RING_RUN)
     options, earlier = resolve(replace(options, output=output), call)
-    elsewhere = {PCAP_FILE: options.pcap} if options.pcap else {}
+    outside = {PCAP_FILE: options.pcap} if options.pcap else {}
     live = LiveFile(output, "ring train", title=str(options.resume or options.data), unit="steps")
-    directory = run_directory(output, RING_RUN, asked(call, options), elsewhere=elsewhere, held=True)
+    arguments = command_arguments(call, options)
+    directory = run_directory(output, RING_RUN, arguments, outside=outside, is_locked=True)
     with waveform(options, rtl=options.on is Platform.RTL) as wave:
         with sole_writer(output), live, RunStatus(live) as status, directory as folder:
             status.stage("reading the samples")
@@ -71,7 +73,7 @@ def execute(options: RingOptions, call: Call, say: Callable[[str], None] = print
             say(summary(metrics, output))
         if metrics["error"]:
             message = f"{metrics['error']} (fanin doctor {output} says more)"
-            stop_again(stop or CheckFailed(), message)
+            raise_stop(stop or CheckFailed(), message)
         return result
 
 
@@ -95,11 +97,11 @@ def _fill(
     try:
         outputs = Outputs(capture, link_log, wave)
         result = setup.backend.run(setup.data, setup.state, outputs, steps)
-    except (CheckFailed, *OUTSIDE) as failure:
+    except (CheckFailed, *STOP_EXCEPTIONS) as failure:
         stop = failure
         metrics, state = failure_of(setup, cause_of(stop), steps.finished), _last_epoch(setup, steps.finished)
-        finding = ring_finding(record_of(metrics), setup.output, state=state is not None)
-        page = failure_page("Training over a ring", metrics, finding.lines, finding.advice(call.argv))
+        diagnosis = diagnose(record_of(metrics), setup.output, has_state=state is not None)
+        page = failure_page("Training over a ring", metrics, diagnosis.lines, diagnosis.advice(call.argv))
         (folder / REPORT_FILE).write_text(page)
     else:
         metrics = metrics_of(setup, result, references)

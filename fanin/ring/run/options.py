@@ -11,7 +11,7 @@ from fanin.codec.facts import Codec
 from fanin.codec.run.options import CODEC, CodecOptions
 from fanin.ring.facts import MAX_NODES, MIN_NODES, PRESETS
 from fanin.ring.groups import Scheme
-from fanin.runs.option import OUTPUT, Group, Place, RunOptions, Trait, option
+from fanin.runs.option import OUTPUT, FileUse, Group, RunOptions, Trait, option
 from fanin.runs.shared_options import fault, images
 from fanin.runs.wave import WaveOptions
 from fanin.sim.ring.profile import WorkerProfile
@@ -71,7 +71,7 @@ class RingOptions(CodecOptions, WaveOptions, RunOptions):
         "widths from input to output, or a file with them",
         "W,W,…",
         default_text="features, 128, classes",
-        place=Place.INPUT,
+        file_use=FileUse.INPUT,
     )
     epochs: int = option(_MODEL, 10, "passes over the training samples", "N", low=1, high=10**6, training=False)
     batch: int = option(_MODEL, 32, "samples of a node's mini-batch", "B")
@@ -91,17 +91,21 @@ class RingOptions(CodecOptions, WaveOptions, RunOptions):
     exchange: Scheme = option(_RING, Scheme.RING, "all-reduce scheme of the nodes, or of those of a group")
     groups: str | None = option(_RING, None, "groups and nodes of a group; 4x4: four groups of four", "GxM")
     above: Scheme | None = option(_RING, None, "all-reduce scheme of the groups", default_text="as --exchange")
-    lanes: int = option(_RING, 8, "values that a smart NIC adds in a cycle", choices=tuple(SIZES), of=SMART)
+    lanes: int = option(_RING, 8, "values that a smart NIC adds in a cycle", choices=tuple(SIZES), trait=SMART)
     codec: Codec = option(CODEC, Codec.NONE, "codec of the gradients")
     all_reduce: Reducer = option(
-        _RING, Reducer.NIC, "add gradients up in smart NICs, or on their hosts' cores", of=SMART, training=False
+        _RING,
+        Reducer.NIC,
+        "add gradients up in smart NICs, or on their hosts' cores",
+        trait=SMART,
+        training=False,
     )
     on: Platform | None = option(
         _RING,
         None,
         "run the smart NICs in RTL, or on a model",
         default_text="rtl; model for --all-reduce host",
-        of=SMART,
+        trait=SMART,
         training=False,
     )
 
@@ -109,10 +113,10 @@ class RingOptions(CodecOptions, WaveOptions, RunOptions):
         _HOSTS,
         Overlap.BACKWARD,
         "overlap an all-reduce with the backward pass of the layers below, or with nothing",
-        of=SMART,
+        trait=SMART,
     )
     outstanding: int = option(
-        _HOSTS, 1, "unfinished all-reduces of a host", "K", low=1, high=MAX_OUTSTANDING, of=ADDING
+        _HOSTS, 1, "unfinished all-reduces of a host", "K", low=1, high=MAX_OUTSTANDING, trait=ADDING
     )
     flops: float = option(
         _HOSTS, WorkerProfile.flops, "compute rate of a host", "F", unit="FLOP/s", low=1e6, high=1e21
@@ -125,7 +129,7 @@ class RingOptions(CodecOptions, WaveOptions, RunOptions):
         unit="bytes/s",
         low=1e6,
         high=1e18,
-        of=PARTS,
+        trait=PARTS,
     )
     pcie: float = option(
         _HOSTS,
@@ -135,7 +139,7 @@ class RingOptions(CodecOptions, WaveOptions, RunOptions):
         unit="bit/s",
         low=1e8,
         high=1e15,
-        of=ADDING,
+        trait=ADDING,
     )
 
     gbps: float | None = option(
@@ -145,17 +149,17 @@ class RingOptions(CodecOptions, WaveOptions, RunOptions):
         "G",
         unit="Gb/s",
         default_text=", ".join(f"{gbps:g} of {system}" for system, gbps in GBPS.items()),
-        of=PARTS,
+        trait=PARTS,
     )
     drop: float = fault(_NETWORK, FRAMES)
     duplicate: float = fault(_NETWORK, FRAMES)
     reorder: float = fault(_NETWORK, FRAMES)
     corrupt: float = fault(_NETWORK, FRAMES)
     stop: tuple[str, ...] | None = option(
-        _NETWORK, None, "2:1e-4: node 2 stops answering after 1e-4 simulated seconds", "NODE:T,…", of=FRAMES
+        _NETWORK, None, "2:1e-4: node 2 stops answering after 1e-4 simulated seconds", "NODE:T,…", trait=FRAMES
     )
     pcap: Path | None = option(
-        _NETWORK, None, "write all frames to this file", "FILE", of=FRAMES, place=Place.CAPTURE
+        _NETWORK, None, "write all frames to this file", "FILE", trait=FRAMES, file_use=FileUse.CAPTURE
     )
 
     resume: Path | None = option(
@@ -163,7 +167,7 @@ class RingOptions(CodecOptions, WaveOptions, RunOptions):
         None,
         "continue after the last whole epoch of the run in this folder, with its model and data",
         "DIR",
-        place=Place.INPUT,
+        file_use=FileUse.INPUT,
     )
     output: Path | None = option(
         OUTPUT,
@@ -172,7 +176,7 @@ class RingOptions(CodecOptions, WaveOptions, RunOptions):
         "DIR",
         short="-o",
         default_text=str(FOLDER),
-        place=Place.OUTPUT,
+        file_use=FileUse.OUTPUT,
     )
 
 

@@ -40,7 +40,8 @@ class Earlier:
             )
             if option.name in options.given and value != earlier_value:
                 raise InputError(
-                    f"{option.spelled(value)}: {self.folder} was trained with {option.shown(earlier_value)}"
+                    f"{option.as_written(value)}: {self.folder} was trained with "
+                    f"{option.value_text(earlier_value)}"
                 )
         return replace(options, **self.options)
 
@@ -66,14 +67,14 @@ def _read(record: Record) -> Iterator[tuple[str, Any]]:
         if name is None:
             if option.name in PARAMETERS:
                 continue
-            raise record.wrong(f'"{option.name}" is missing')
+            raise record.error(f'"{option.name}" is missing')
         try:
-            value = option.converted(record.value[name])
+            value = option.convert(record.value[name])
             option.check(value)
             if option.name == "layers" and not is_list(value):
                 raise InputError(f"layers must be widths, not {value!r}")
         except InputError as error:
-            raise record.wrong(str(error)) from error
+            raise record.error(str(error)) from error
         yield option.name, value
 
 

@@ -158,7 +158,7 @@ def _configuration(options: RingOptions, network: Mlp, codec: CodecConfig | None
     """Return the options by name; None for options that do not apply to such a run."""
     lacking, values = _lacking(options), options.as_json()
     configuration = {
-        option.name: None if option.of in lacking else values[option.name]
+        option.name: None if option.trait in lacking else values[option.name]
         for option in options_of(RingOptions)
         if option.group in SHOWN and option.name != "pcap" and option.name not in PARAMETERS
     }

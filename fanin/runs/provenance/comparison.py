@@ -10,11 +10,11 @@ from typing import Any
 from fanin.runs.provenance.document import Provenance
 from fanin.runs.provenance.results import difference, result_digest
 
-_DIGITS = 12  # shown characters of a long value
+_DIGITS = 12  # characters that are printed of a long value
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ResultComparison:
     """Comparison of one result.
 
     - ``name``: name of the file in the folder.
@@ -29,12 +29,12 @@ class Verdict:
     difference: str | None
 
     @property
-    def same(self) -> bool:
+    def is_same(self) -> bool:
         """Whether the bits are the same."""
         return self.was == self.now
 
     def __str__(self) -> str:
-        if self.same:
+        if self.is_same:
             return "the same bits"
         if self.now is None:
             return "IS ABSENT"
@@ -43,63 +43,67 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Change:
-    """A changed input, option or other fact. ``what``: its place in provenance.json, or the input file."""
+    """A changed input, option or other fact.
+
+    - ``what``: place of the fact in ``provenance.json``, or path of the input file.
+    - ``was``, ``now``: its value in the run and in the rerun; None: absent.
+    """
 
     what: str
     was: Any
     now: Any
 
     def __str__(self) -> str:
-        was, now = map(_shown, (self.was, self.now))
+        was, now = map(_value_text, (self.was, self.now))
         return f"{self.what}: {was} then, {now} now"
 
 
-def verdicts(before: Provenance, after: Provenance) -> list[Verdict]:
+def compare_results(original: Provenance, rerun: Provenance) -> list[ResultComparison]:
     """Compare each result of a run with the result of its rerun."""
 
-    def verdict(name: str, was: str) -> Verdict:
-        path = after.folder / name
-        now = result_digest(path, before.apart) if path.is_file() else after.results.get(name)
-        told = None if was == now else _told(before.folder / name, path, was, before.apart)
-        return Verdict(name, was, now, told)
+    def comparison(name: str, was: str) -> ResultComparison:
+        path = rerun.folder / name
+        now = result_digest(path, original.ignored) if path.is_file() else rerun.results.get(name)
+        text = None if was == now else _first_difference(original.folder / name, path, was, original.ignored)
+        return ResultComparison(name, was, now, text)
 
-    return [verdict(name, was) for name, was in before.results.items()]
+    return [comparison(name, was) for name, was in original.results.items()]
 
 
-def _told(before: Path, after: Path, was: str, apart: tuple[str, ...]) -> str | None:
+def _first_difference(original: Path, rerun: Path, digest: str, ignored: tuple[str, ...]) -> str | None:
     """Describe the first difference, or a change of the file after the run; None if a file is absent."""
-    if not before.is_file() or not after.is_file():
+    if not original.is_file() or not rerun.is_file():
         return None
     try:
-        if result_digest(before, apart) != was:
-            return f"{before} was changed after the run"
+        if result_digest(original, ignored) != digest:
+            return f"{original} was changed after the run"
     except ValueError:  # no JSON
-        return f"{before} was changed after the run"
+        return f"{original} was changed after the run"
     try:
-        return difference(before, after, apart)
+        return difference(original, rerun, ignored)
     except ValueError as error:  # no valid content despite a matching digest
-        return f"{before}: {error}"
+        return f"{original}: {error}"
 
 
-def changes(before: Provenance, after: Provenance, apart: tuple[str, ...]) -> list[Change]:
-    """Return the changed facts that affect results, without the options ``apart``."""
-    was, now = (dict(_facts(each, apart)) for each in (before, after))
+def changes(original: Provenance, rerun: Provenance, ignored: tuple[str, ...]) -> list[Change]:
+    """Return the facts that differ and may affect results. ``ignored``: names of options to leave out."""
+    was, now = (dict(_facts(run, ignored)) for run in (original, rerun))
     return [
-        Change(what, was.get(what), now.get(what)) for what in {**was, **now} if was.get(what) != now.get(what)
+        Change(fact, was.get(fact), now.get(fact)) for fact in {**was, **now} if was.get(fact) != now.get(fact)
     ]
 
 
-def _facts(provenance: Provenance, apart: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    for each in provenance.inputs:
-        for name, digest in each.files.items():
-            yield str(Path(each.option, name)), digest
+def _facts(provenance: Provenance, ignored: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    for input in provenance.inputs:
+        for name, digest in input.files.items():
+            yield str(Path(input.option, name)), digest
     for part in ("options", "fanin", "versions", "machine", "verilog"):
         for name, value in provenance.value[part].items():
-            if part != "options" or name not in apart:
+            if part != "options" or name not in ignored:
                 yield f"{part}.{name}", value
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if value is None:
         return "none"
     text = str(value)

@@ -1,4 +1,4 @@
-"""``provenance.json`` itself: written beside a command's results, and read back by ``fanin rerun``."""
+"""Writer and reader of ``provenance.json``, the record of how a folder's results were computed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fanin.base.cache import emissions_noted
+from fanin.base.cache import recorded_emissions
 from fanin.base.errors import InputError
 from fanin.base.records import Record, open_record
 from fanin.base.scratch import write_file
@@ -19,7 +19,7 @@ from fanin.runs.output import PCAP_FILE, PROVENANCE_FILE, TRACE_FILE, Kind, chec
 from fanin.runs.provenance.environment import fanin_json, machine_json, versions_json
 from fanin.runs.provenance.inputs import Input, inputs_of, read_input
 from fanin.runs.provenance.results import results_of
-from fanin.runs.unfinished import STOPPED
+from fanin.runs.unfinished import RESUMABLE
 
 FORMAT = 1
 #: Names of a command's arguments that are no options of its run: call, cache and form of output.
@@ -33,23 +33,23 @@ def run_directory(
     kind: Kind,
     args: argparse.Namespace,
     *,
-    elsewhere: Mapping[str, Path] | None = None,
-    held: bool = False,
+    outside: Mapping[str, Path] | None = None,
+    is_locked: bool = False,
 ) -> Iterator[Path]:
     """Yield an ``output_directory`` for a command and add ``provenance.json`` at the end.
 
     The command must read its inputs and emit its Verilog inside the context. Raises InputError if another
     process writes ``path``.
 
-    - ``elsewhere``: paths of results outside the folder, by name.
-    - ``held``: True if the command already is in ``sole_writer`` of ``path``; False enters it here.
+    - ``outside``: paths of results outside the folder, by name.
+    - ``is_locked``: True if the command already is in ``sole_writer`` of ``path``; False enters it here.
     """
     check_directory(path, kind)
-    with contextlib.nullcontext() if held else sole_writer(path), output_directory(path, kind) as folder:
+    with contextlib.nullcontext() if is_locked else sole_writer(path), output_directory(path, kind) as folder:
         origin = Origin(args)
-        with emissions_noted() as verilog:
+        with recorded_emissions() as verilog:
             yield folder
-        origin.write(folder, kind, verilog=verilog, elsewhere=elsewhere)
+        origin.write(folder, kind, verilog=verilog, outside=outside)
 
 
 class Origin:
@@ -64,7 +64,7 @@ class Origin:
         kind: Kind,
         *,
         verilog: Mapping[str, str],
-        elsewhere: Mapping[str, Path] | None = None,
+        outside: Mapping[str, Path] | None = None,
     ) -> None:
         """Write ``provenance.json`` into a folder that holds the results."""
         options = _options(self._args)
@@ -77,15 +77,15 @@ class Origin:
                 "working_directory": str(self._folder),
                 "options": options,
                 "seeds": dict(_seeds(options)) | dict(_seeds(mark)),
-                "inputs": [asdict(one) for one in self._inputs],
+                "inputs": [asdict(file) for file in self._inputs],
                 "fanin": fanin_json(),
                 "versions": versions_json(emitted=bool(verilog)),
                 "machine": machine_json(),
                 "verilog": dict(verilog),
-                "results": results_of(folder, kind, elsewhere),
-                "apart": list(kind.apart),
+                "results": results_of(folder, kind, outside),
+                "apart": list(kind.ignored),
                 "resumed": [],
-                "ended": _ended(mark),
+                "ended": _has_ended(mark),
             },
         )
 
@@ -95,37 +95,37 @@ def renew_results(folder: Path, kind: Kind) -> None:
     path = folder / PROVENANCE_FILE
     if path.is_file():
         record = open_record(path)
-        kept = replace(kind, apart=record.texts("apart"))
-        results = results_of(folder, kept)
+        recorded_kind = replace(kind, ignored=record.texts("apart"))
+        results = results_of(folder, recorded_kind)
         if record.records("resumed"):  # the capture ends where the run was stopped, the timeline begins there
             for name in (PCAP_FILE, TRACE_FILE):
                 results.pop(name, None)
-        _write(folder, record.value | {"results": results, "ended": _ended(_mark(folder, kind))})
+        _write(folder, record.value | {"results": results, "ended": _has_ended(_mark(folder, kind))})
 
 
-def note_resumption(folder: Path, args: argparse.Namespace, apart: Sequence[str]) -> None:
+def note_resumption(folder: Path, args: argparse.Namespace, ignored: Sequence[str]) -> None:
     """Record in ``provenance.json`` that another command resumes the run; do nothing without the file.
 
-    - ``apart``: additional fields of JSON results that are not compared from now on.
+    - ``ignored``: additional fields of JSON results that are not compared from now on.
     """
     path = folder / PROVENANCE_FILE
     if path.is_file():
         record = open_record(path)
         record.records("resumed")
-        again = {"argv": args.argv, "options": _options(args)}
-        known = record.texts("apart")
-        more = [field for field in apart if field not in known]
-        resumed = [*record.value["resumed"], again]
-        _write(folder, record.value | {"resumed": resumed, "apart": [*known, *more], "ended": False})
+        resumption = {"argv": args.argv, "options": _options(args)}
+        listed = record.texts("apart")
+        added = [field for field in ignored if field not in listed]
+        resumed = [*record.value["resumed"], resumption]
+        _write(folder, record.value | {"resumed": resumed, "apart": [*listed, *added], "ended": False})
 
 
 def _mark(folder: Path, kind: Kind) -> dict[str, Any]:
     return open_record(folder / kind.mark).value
 
 
-def _ended(mark: Mapping[str, Any]) -> bool:
+def _has_ended(mark: Mapping[str, Any]) -> bool:
     """Whether the command has ended with success or a failure, and was not stopped from outside."""
-    return mark.get("error") not in STOPPED
+    return mark.get("error") not in RESUMABLE
 
 
 def _write(folder: Path, value: Mapping[str, Any]) -> None:
@@ -144,24 +144,28 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
 def _seeds(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
     """Yield every seed in a JSON value, with its place."""
     if isinstance(value, dict):
-        for name, inner in value.items():
-            where = f"{place}.{name}" if place else name
-            if name.endswith(_SEED) and inner is not None:
-                yield where, inner
+        for name, member in value.items():
+            name_path = f"{place}.{name}" if place else name
+            if name.endswith(_SEED) and member is not None:
+                yield name_path, member
             else:
-                yield from _seeds(inner, where)
+                yield from _seeds(member, name_path)
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Content of ``provenance.json``. ``apart``: fields of JSON results that are not compared."""
+    """Content of ``provenance.json``.
+
+    - ``results``: SHA-256 by name of the file.
+    - ``ignored``: fields of JSON results that are not compared.
+    """
 
     folder: Path
     directory: Path  #: working directory of the command; paths in ``argv`` are relative to it
     argv: tuple[str, ...]
     inputs: tuple[Input, ...]
     results: dict[str, str]
-    apart: tuple[str, ...]
+    ignored: tuple[str, ...]
     value: dict[str, Any]  #: the whole file
 
 
@@ -171,9 +175,9 @@ def read_provenance(folder: Path) -> Provenance:
     if not path.is_file():
         raise InputError(f"{folder}: holds no {PROVENANCE_FILE}, the record of its inputs")
     record = open_record(path)
-    found = record.integer("format")
-    if found != FORMAT:
-        raise InputError(f"{path}: has the format {found} of another version of fanin, not {FORMAT}")
+    number = record.integer("format")
+    if number != FORMAT:
+        raise InputError(f"{path}: has the format {number} of another version of fanin, not {FORMAT}")
     results = record.record("results")
     for name in ("options", "seeds", "fanin", "versions", "machine", "verilog"):
         record.record(name)
@@ -183,20 +187,20 @@ def read_provenance(folder: Path) -> Provenance:
         argv=record.texts("argv"),
         inputs=tuple(map(read_input, record.records("inputs"))),
         results={name: results.text(name) for name in results.value},
-        apart=record.texts("apart"),
+        ignored=record.texts("apart"),
         value=record.value,
     )
     if not results.value:
         raise InputError(f"{path}: results: empty; nothing to compare with")
-    _check_whole(record, folder)
+    _check_finished(record, folder)
     return provenance
 
 
-def _check_whole(record: Record, folder: Path) -> None:
+def _check_finished(record: Record, folder: Path) -> None:
     """Raise InputError for a run that was stopped, or resumed with another plan."""
     for resumption in record.records("resumed"):
-        other = resumption.record("options").optional_text("plan")
-        if other is not None:
-            raise InputError(f"{folder}: resumed with another plan, {other}; no single command repeats it")
+        plan = resumption.record("options").optional_text("plan")
+        if plan is not None:
+            raise InputError(f"{folder}: resumed with another plan, {plan}; no single command repeats it")
     if not record.flag("ended"):
         raise InputError(f"{folder}: was stopped before its end, and has no results to compare with")

@@ -27,28 +27,28 @@ _CPU = Path("/proc/cpuinfo")
 def fanin_json() -> dict[str, Any]:
     """Return fanin's version and sources' digest; for a checkout, also its commit and whether it is changed."""
     commit = _git("rev-parse", "HEAD")
-    changed = None if commit is None else bool(_git("status", "--porcelain", "--untracked-files=no"))
+    is_changed = None if commit is None else bool(_git("status", "--porcelain", "--untracked-files=no"))
     return {
         "version": fanin.__version__,
         "commit": commit,
-        "changed": changed,
+        "changed": is_changed,
         "sources_sha256": sources_digest(),
     }
 
 
 def versions_json(*, emitted: bool) -> dict[str, str | None]:
     """Return versions by package, None if absent; with Verilator's if Verilog was ``emitted``."""
-    found: dict[str, str | None] = {"python": platform.python_version()}
+    versions: dict[str, str | None] = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
-            found[package] = None
+            versions[package] = None
     if emitted:
         from fanin.sim.cosim.build import find_verilator  # cocotb is loaded by now
 
-        found["verilator"] = find_verilator().version
-    return found
+        versions["verilator"] = find_verilator().version
+    return versions
 
 
 def machine_json() -> dict[str, Any]:
@@ -75,21 +75,21 @@ def _git(*words: str) -> str | None:
         return None
     command = ["git", "-C", str(_ROOT), *words]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_GIT_SECONDS, check=False)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=_GIT_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return process.stdout.strip() if process.returncode == 0 else None
 
 
 def sources_digest() -> str:
     """Return the SHA-256 of all files of fanin's packages, with names relative to the package."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for floor in _FLOORS:
         spec = find_spec(floor)
         assert spec is not None, floor
         for folder in map(Path, spec.submodule_search_locations or ()):
             for path in sorted(folder.rglob("*")):
-                hidden = path.name.startswith(".")  # as an editor's, of a file that is open
-                if path.is_file() and "__pycache__" not in path.parts and not hidden:
-                    found.update(f"{floor}/{path.relative_to(folder)}\0".encode() + path.read_bytes() + b"\0")
-    return found.hexdigest()
+                is_hidden = path.name.startswith(".")  # as an editor's, of a file that is open
+                if path.is_file() and "__pycache__" not in path.parts and not is_hidden:
+                    digest.update(f"{floor}/{path.relative_to(folder)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()

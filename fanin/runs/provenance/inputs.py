@@ -38,8 +38,8 @@ _FOLDERS = (
     BOARD_BUILD,
 )  #: kinds of folders that a command reads
 _MNIST = "*-ubyte*"  #: pattern of files in a folder of data
-_UNREAD = (REPORT_FILE, PCAP_FILE, DISSECTOR_FILE, PROVENANCE_FILE)  #: they affect no result
-_PIECE = 1 << 20
+_NOT_READ = (REPORT_FILE, PCAP_FILE, DISSECTOR_FILE, PROVENANCE_FILE)  #: they affect no result
+_PART_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -55,24 +55,24 @@ class Input:
     path: str
     files: dict[str, str]
 
-    def changed(self, path: Path) -> str | None:
+    def first_change(self, path: Path) -> str | None:
         """Return the first file at ``path`` that is different, missing or new; None if all are the same."""
-        found = digests(path)
-        for name in {**self.files, **found}:
-            if found.get(name) != self.files.get(name):
+        current = digests(path)
+        for name in {**self.files, **current}:
+            if current.get(name) != self.files.get(name):
                 folder = path if path.is_dir() else path.parent
                 return str(path if name == ITSELF else folder / name)
         return None
 
 
 def inputs_of(args: argparse.Namespace) -> list[Input]:
-    """Return the inputs of a command whose parser has declared its ``files``, without bundled data sets."""
-    found = []
+    """Return the inputs that a command's ``files`` (:class:`FileOptions`) name, without bundled data sets."""
+    inputs = []
     for option in args.files.inputs:
         value = getattr(args, option)
         if value is not None and (files := digests(Path(value))):
-            found.append(Input(option, str(Path(value).absolute()), files))
-    return found
+            inputs.append(Input(option, str(Path(value).absolute()), files))
+    return inputs
 
 
 def read_input(record: Record) -> Input:
@@ -82,23 +82,23 @@ def read_input(record: Record) -> Input:
 
 
 def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file, which is read in pieces."""
-    found = hashlib.sha256()
+    """Return the SHA-256 of a file, which is read in parts of 1 MiB."""
+    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            found.update(piece)
-    return found.hexdigest()
+        while part := file.read(_PART_BYTES):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def digests(path: Path) -> dict[str, str]:
     """Return the SHA-256s of a file and the files that it names, or of a folder's files; empty if absent."""
     if path.is_file():
-        named = {os.path.relpath(file, path.parent): file_digest(file) for file in _named(path)}
-        return {ITSELF: file_digest(path), **named}
-    return {str(file.relative_to(path)): file_digest(file) for file in sorted(_read_of(path))}
+        referenced = {os.path.relpath(file, path.parent): file_digest(file) for file in _referenced_files(path)}
+        return {ITSELF: file_digest(path), **referenced}
+    return {str(file.relative_to(path)): file_digest(file) for file in sorted(_files_read(path))}
 
 
-def _named(path: Path) -> list[Path]:
+def _referenced_files(path: Path) -> list[Path]:
     """Return the files that a file refers to: external data of ONNX, builds of a boards file."""
     if path.suffix == ".onnx":
         try:
@@ -120,16 +120,16 @@ def _named(path: Path) -> list[Path]:
     return sorted(mark for mark in marks if mark.is_file())
 
 
-def _read_of(folder: Path) -> Iterator[Path]:
+def _files_read(folder: Path) -> Iterator[Path]:
     """Yield the files of a folder that a command reads. A folder may be of several kinds."""
     names = {name for kind in _FOLDERS if is_kind(folder, kind) for name in kind.names}
     for pattern in (_MNIST, *names):
-        for place in folder.glob(pattern):
-            for file in [place] if place.is_file() else place.rglob("*"):
-                if file.is_file() and file.name not in _UNREAD:
+        for path in folder.glob(pattern):
+            for file in [path] if path.is_file() else path.rglob("*"):
+                if file.is_file() and file.name not in _NOT_READ:
                     yield file
 
 
-def resolved(value: Any, path: Path) -> Any:
+def converted_path(value: Any, path: Path) -> Any:
     """Return ``path`` in the type of an option's value: str or Path."""
     return type(value)(path)

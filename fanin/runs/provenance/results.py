@@ -14,83 +14,83 @@ from fanin.runs.output import PROVENANCE_FILE, Kind
 from fanin.runs.provenance.inputs import file_digest
 
 _ABSENT = object()
-_SHOWN = 40  # characters of a value
+_MAX_VALUE_CHARACTERS = 40
 
 
-def results_of(folder: Path, kind: Kind, elsewhere: Mapping[str, Path] | None = None) -> dict[str, str]:
-    """Return the SHA-256 of each result by its name. JSON is hashed without the fields ``kind.apart``.
+def results_of(folder: Path, kind: Kind, outside: Mapping[str, Path] | None = None) -> dict[str, str]:
+    """Return the SHA-256 of each result by its name. JSON is hashed without the fields ``kind.ignored``.
 
-    - ``elsewhere``: paths of results outside the folder, by name.
+    - ``outside``: paths of results outside the folder, by name.
     """
     files = {str(file.relative_to(folder)): file for file in _files(folder, kind)}
-    files |= {name: path for name, path in (elsewhere or {}).items() if path.is_file()}
-    return {name: result_digest(path, kind.apart) for name, path in files.items()}
+    files |= {name: path for name, path in (outside or {}).items() if path.is_file()}
+    return {name: result_digest(path, kind.ignored) for name, path in files.items()}
 
 
-def result_digest(path: Path, apart: Sequence[str]) -> str:
-    """Return the SHA-256 of a file. JSON is hashed by value, in sorted order, without the fields ``apart``."""
+def result_digest(path: Path, ignored: Sequence[str]) -> str:
+    """Return the SHA-256 of a file. JSON is hashed by value, sorted by name, without the fields ``ignored``."""
     if path.suffix != ".json":
         return file_digest(path)
-    return hashlib.sha256(json.dumps(_values(path, apart), sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(_values(path, ignored), sort_keys=True).encode()).hexdigest()
 
 
-def difference(before: Path, after: Path, apart: Sequence[str]) -> str:
+def difference(original: Path, rerun: Path, ignored: Sequence[str]) -> str:
     """Return the first difference between two files of a result, in words; empty if they are the same.
 
     Raises ValueError for a file whose content does not match its suffix, or is too large when unpacked.
     """
-    match before.suffix:
+    match original.suffix:
         case ".json":
-            return _first_value(_values(before, apart), _values(after, apart))
+            return _first_value(_values(original, ignored), _values(rerun, ignored))
         case ".npz" | ".npy":
-            return _first_array(before, after)
+            return _first_array(original, rerun)
         case _:
-            return _first_byte(before.read_bytes(), after.read_bytes())
+            return _first_byte(original.read_bytes(), rerun.read_bytes())
 
 
 def _files(folder: Path, kind: Kind) -> Iterator[Path]:
     manifest = read_manifest(folder)  # None in a new folder, which holds only fanin's files
     for pattern in kind.results:
         for path in sorted(folder.glob(pattern)):
-            listed = manifest is None or path.relative_to(folder).as_posix() in manifest.files
-            if path.is_file() and listed and path.name not in (PROVENANCE_FILE, MANIFEST_FILE):
+            is_ours = manifest is None or path.relative_to(folder).as_posix() in manifest.files
+            if path.is_file() and is_ours and path.name not in (PROVENANCE_FILE, MANIFEST_FILE):
                 yield path
 
 
-def _values(path: Path, apart: Sequence[str]) -> Any:
-    """Return the content of a JSON file without the fields ``apart``."""
-    found = parse_json(path.read_bytes())
-    for place in apart:
-        *outer, last = place.split(".")
-        inner = found
+def _values(path: Path, ignored: Sequence[str]) -> Any:
+    """Return the content of a JSON file without the fields ``ignored``."""
+    content = parse_json(path.read_bytes())
+    for field in ignored:
+        *outer, last = field.split(".")
+        parent = content
         for name in outer:
-            inner = inner.get(name) if isinstance(inner, dict) else None
-        if isinstance(inner, dict):
-            inner.pop(last, None)
-    return found
+            parent = parent.get(name) if isinstance(parent, dict) else None
+        if isinstance(parent, dict):
+            parent.pop(last, None)
+    return content
 
 
 def _first_value(before: Any, after: Any, place: str = "") -> str:
     """Describe the first place at which two JSON values differ; empty if they are equal."""
     if isinstance(before, dict) and isinstance(after, dict):
         names = {f"{place}.{name}" if place else name: name for name in {**before, **after}}
-        pairs = [(where, before.get(name, _ABSENT), after.get(name, _ABSENT)) for where, name in names.items()]
+        pairs = [(path, before.get(name, _ABSENT), after.get(name, _ABSENT)) for path, name in names.items()]
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         pairs = [(f"{place}[{n}]", *pair) for n, pair in enumerate(zip(before, after, strict=True))]
     elif before == after and type(before) is type(after):
         return ""
     else:
-        return f"{place} was {_shown(before)}, is {_shown(after)}"
-    return next((found for where, was, now in pairs if (found := _first_value(was, now, where))), "")
+        return f"{place} was {_value_text(before)}, is {_value_text(after)}"
+    return next((text for path, was, now in pairs if (text := _first_value(was, now, path))), "")
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if value is _ABSENT:
         return "absent"
     if isinstance(value, list):
         return f"a list of {len(value)}"
     text = json.dumps(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return text if len(text) <= _MAX_VALUE_CHARACTERS else f"{text[:_MAX_VALUE_CHARACTERS]}…"
 
 
 def _first_array(before: Path, after: Path) -> str:
@@ -101,18 +101,23 @@ def _first_array(before: Path, after: Path) -> str:
     def arrays(path: Path) -> dict[str, Any]:
         return {"": read_array(path)} if path.suffix == ".npy" else read_archive(path)
 
-    was, now = arrays(before), arrays(after)
-    for name in {**was, **now}:
-        called = f"{name}: " if name else ""
-        if name not in was or name not in now:
-            return f"{called}{'is missing' if name in was else 'was absent'}"
-        old, new = was[name], now[name]
-        if (old.shape, old.dtype) != (new.shape, new.dtype):
-            return f"{called}was {old.dtype} of shape {old.shape}, is {new.dtype} of shape {new.shape}"
-        words = [np.frombuffer(each.tobytes(), f"V{each.itemsize}") for each in (old, new)]
-        if len(wrong := np.flatnonzero(words[0] != words[1])):
-            place = ", ".join(str(n) for n in np.unravel_index(wrong[0], old.shape))
-            return f"{called}{len(wrong):,} of {old.size:,} values differ, the first is [{place}]"
+    original_arrays, rerun_arrays = arrays(before), arrays(after)
+    for name in {**original_arrays, **rerun_arrays}:
+        prefix = f"{name}: " if name else ""
+        if name not in original_arrays or name not in rerun_arrays:
+            return f"{prefix}{'is missing' if name in original_arrays else 'was absent'}"
+        original_array, rerun_array = original_arrays[name], rerun_arrays[name]
+        if (original_array.shape, original_array.dtype) != (rerun_array.shape, rerun_array.dtype):
+            kinds = [f"{array.dtype} of shape {array.shape}" for array in (original_array, rerun_array)]
+            return f"{prefix}was {kinds[0]}, is {kinds[1]}"
+        words = [
+            np.frombuffer(array.tobytes(), f"V{array.itemsize}") for array in (original_array, rerun_array)
+        ]
+        if len(different := np.flatnonzero(words[0] != words[1])):
+            index = ", ".join(str(n) for n in np.unravel_index(different[0], original_array.shape))
+            return (
+                f"{prefix}{len(different):,} of {original_array.size:,} values differ, the first is [{index}]"
+            )
     return (
         "" if before.read_bytes() == after.read_bytes() else "the arrays are the same, their archives are not"
     )
@@ -122,6 +127,6 @@ def _first_byte(before: bytes, after: bytes) -> str:
     if before == after:
         return ""
     pairs = enumerate(zip(before, after, strict=False))
-    first = next((n for n, (one, other) in pairs if one != other), min(len(before), len(after)))
+    first = next((n for n, (first_byte, other) in pairs if first_byte != other), min(len(before), len(after)))
     sizes = f"; {len(before):,} bytes then, {len(after):,} now" if len(before) != len(after) else ""
     return f"byte {first:,} is the first that differs{sizes}"

@@ -5,7 +5,7 @@ import pytest
 from scapy.utils import rdpcap
 
 import fanin
-from fanin.api.aggregate import MOST_FRAC
+from fanin.api.aggregate import MAX_FRAC
 from tests.support import new_seed
 
 
@@ -71,7 +71,7 @@ def test_it_shows_itself():
         ([[]], {}, r"arrays must not be empty"),
         ([[1]], {"frac": 3}, r"frac is for floats, not for int64"),
         ([np.array([2**63], dtype=np.uint64)], {}, rf"arrays must be less than 2\^63, not {2**63}"),
-        ([[1.0]], {"frac": MOST_FRAC + 1}, rf"frac must be in -{MOST_FRAC}…{MOST_FRAC}, not {MOST_FRAC + 1}"),
+        ([[1.0]], {"frac": MAX_FRAC + 1}, rf"frac must be in -{MAX_FRAC}…{MAX_FRAC}, not {MAX_FRAC + 1}"),
         ([[1.0]], {"target": "asic"}, r"target must be one of v1model, tna, not 'asic'"),
         ([[1.0]], {"switch": "asic"}, r"switch must be one of embedded, bmv2, reference, not 'asic'"),
         ([[1.0]], {"slots": 3}, r"slots must be a power of two, not 3: jobs have aligned ranges of them"),

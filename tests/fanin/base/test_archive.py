@@ -165,7 +165,7 @@ def test_what_unpacks_to_too_much_is_refused_before_it_is_unpacked(tmp_path, mon
     members = {"x": member(np.zeros(100_000, np.uint8)), "y": member(np.zeros(100_000, np.uint8))}
     path = archive(tmp_path / "a.npz", zipfile.ZIP_DEFLATED, **members)
     assert len(read_archive(path)) == 2
-    monkeypatch.setattr(archives, "MOST_BYTES", 200_255)
+    monkeypatch.setattr(archives, "MAX_UNPACKED_BYTES", 200_255)
     size = path.stat().st_size
     assert size < 2002
     wanted = f"unpacks from {size:,} to more than 200,255 bytes; unpack it if that is right"
@@ -174,5 +174,5 @@ def test_what_unpacks_to_too_much_is_refused_before_it_is_unpacked(tmp_path, mon
         with pytest.raises(ValueError, match=wanted):
             read_archive(path)
     assert list(read_archive(path, {"x"})) == ["x"]
-    monkeypatch.setattr(archives, "MOST_TIMES", 200_256 // size + 1)
+    monkeypatch.setattr(archives, "MAX_GROWTH", 200_256 // size + 1)
     assert len(read_archive(path)) == 2

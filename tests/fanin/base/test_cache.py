@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from fanin.base import cache
-from fanin.base.cache import cache_directory, digest, fresh_cache, kept, kept_text, sole_maker
+from fanin.base.cache import cache_directory, cached_text, digest, entry_lock, fresh_cache, usage_of
 from fanin.base.errors import InputError
 from fanin.cli.main import main
 
@@ -119,17 +119,17 @@ def open_umask():
 def test_an_entry_is_its_users_alone_under_any_umask(monkeypatch, tmp_path, open_umask):
     monkeypatch.setenv("FANIN_CACHE", str(tmp_path / "home" / "cache"))
     entry = cache_directory() / "emitted" / "entry"
-    kept_text(entry, lambda: "text")
+    cached_text(entry, lambda: "text")
     assert cache_directory() == tmp_path / "home" / "cache"
     for path in (entry, *list(entry.parents)[:3]):
         assert path.stat().st_mode & 0o022 == 0, path
 
 
 def test_a_text_that_others_may_write_is_made_anew(place):
-    kept_text(place, lambda: "evil")
+    cached_text(place, lambda: "evil")
     place.chmod(0o666)
-    assert kept_text(place, lambda: "text") == "text"
-    assert kept_text(place, _never) == "text"
+    assert cached_text(place, lambda: "text") == "text"
+    assert cached_text(place, _never) == "text"
 
 
 @pytest.mark.parametrize("part", ["", "program", "inner", "inner/header"])
@@ -141,10 +141,10 @@ def test_a_folder_is_used_only_if_all_of_it_is_its_users(tmp_path, part):
     (entry / "link").symlink_to("program")
     cache.seal(entry)
     assert cache.is_own(entry)
-    cache.drop_foreign(entry)
+    cache.delete_foreign(entry)
     (entry / part).chmod(0o777)
     assert not cache.is_own(entry)
-    cache.drop_foreign(entry)
+    cache.delete_foreign(entry)
     assert not entry.exists()
     assert not cache.is_own(entry)
 
@@ -154,7 +154,7 @@ def test_an_entry_that_cannot_be_deleted_ends_in_one_line(tmp_path, monkeypatch)
     (tmp_path / "entry").chmod(0o777)
     monkeypatch.setattr(cache.shutil, "rmtree", lambda place, ignore_errors: None)
     with pytest.raises(InputError, match=r"entry: is open to programs of other users; delete it$"):
-        cache.drop_foreign(tmp_path / "entry")
+        cache.delete_foreign(tmp_path / "entry")
 
 
 def test_parts_and_their_order_decide_a_digest():
@@ -163,28 +163,28 @@ def test_parts_and_their_order_decide_a_digest():
 
 
 def test_a_text_is_made_once(place):
-    assert kept_text(place, lambda: "σ\n") == "σ\n"
-    assert kept_text(place, _never) == "σ\n"
+    assert cached_text(place, lambda: "σ\n") == "σ\n"
+    assert cached_text(place, _never) == "σ\n"
     assert list(place.parent.iterdir()) == [place]
 
 
 @pytest.mark.parametrize("damage", [lambda whole: whole[:-1], lambda whole: b"", lambda whole: whole + b"x"])
 def test_a_damaged_text_is_made_anew(place, damage):
-    kept_text(place, lambda: "a text\n")
+    cached_text(place, lambda: "a text\n")
     place.write_bytes(damage(place.read_bytes()))
-    assert kept_text(place, lambda: "a text\n") == "a text\n"
-    assert kept_text(place, _never) == "a text\n"
+    assert cached_text(place, lambda: "a text\n") == "a text\n"
+    assert cached_text(place, _never) == "a text\n"
 
 
 def test_what_fails_keeps_nothing(place):
     with pytest.raises(ZeroDivisionError):
-        kept_text(place, lambda: str(1 // 0))
+        cached_text(place, lambda: str(1 // 0))
     assert list(place.parent.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_written_to_keeps_nothing(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
-    assert kept_text(tmp_path / "file" / "emitted" / "entry", lambda: "made") == "made"
+    assert cached_text(tmp_path / "file" / "emitted" / "entry", lambda: "made") == "made"
 
 
 def test_of_several_that_want_a_text_one_makes_it(place):
@@ -196,24 +196,24 @@ def test_of_several_that_want_a_text_one_makes_it(place):
         return "made"
 
     with ThreadPoolExecutor(4) as pool:
-        assert set(pool.map(lambda _: kept_text(place, make), range(4))) == {"made"}
+        assert set(pool.map(lambda _: cached_text(place, make), range(4))) == {"made"}
     assert len(made) == 1
 
 
 def test_a_process_that_stands_still_is_waited_for_no_longer_than_the_bound(place, monkeypatch):
     place.parent.mkdir()
-    monkeypatch.setattr(cache, "PATIENCE", 0.2)
+    monkeypatch.setattr(cache, "LOCK_TIMEOUT_SECONDS", 0.2)
     start = time.monotonic()
-    with sole_maker(place):
-        assert kept_text(place, lambda: "made") == "made"
+    with entry_lock(place):
+        assert cached_text(place, lambda: "made") == "made"
     assert 0.2 <= time.monotonic() - start < 10
 
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from fanin.base.cache import sole_maker
-with sole_maker(Path(sys.argv[1])):
+from fanin.base.cache import entry_lock
+with entry_lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -226,23 +226,23 @@ def test_a_killed_process_is_not_waited_for(place):
         assert holder.stdout.readline() == b"held\n"
         os.kill(holder.pid, signal.SIGKILL)
     start = time.monotonic()
-    assert kept_text(place, lambda: "made") == "made"
+    assert cached_text(place, lambda: "made") == "made"
     assert time.monotonic() - start < 10
 
 
 def test_a_fresh_cache_uses_and_leaves_nothing(place, monkeypatch):
-    kept_text(place, lambda: "before")
+    cached_text(place, lambda: "before")
     with fresh_cache():
         inside = cache_directory()
-        assert kept_text(inside / "emitted" / "entry", lambda: "anew") == "anew"
+        assert cached_text(inside / "emitted" / "entry", lambda: "anew") == "anew"
     assert not inside.exists()
-    assert kept_text(cache_directory() / "emitted" / "entry", _never) == "before"
+    assert cached_text(cache_directory() / "emitted" / "entry", _never) == "before"
     with fresh_cache(False):
         assert cache_directory() == place.parent.parent
 
 
 def test_entries_and_their_bytes_are_counted(place):
-    assert kept("emitted") == cache.Kept(entries=0, bytes=0)
-    kept_text(place, lambda: "12345")
-    with sole_maker(place.with_name("other")):
-        assert kept("emitted") == cache.Kept(entries=1, bytes=64 + 1 + 5)
+    assert usage_of("emitted") == cache.CacheUsage(entries=0, bytes=0)
+    cached_text(place, lambda: "12345")
+    with entry_lock(place.with_name("other")):
+        assert usage_of("emitted") == cache.CacheUsage(entries=1, bytes=64 + 1 + 5)

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from fanin.base.cache import emissions_noted
+from fanin.base.cache import recorded_emissions
 from fanin.hdl.arith.adder_tree import AdderTree
 from fanin.hdl.emission import kept_verilog
 
@@ -15,7 +15,7 @@ def test_what_is_emitted_inside_is_noted_by_module(tmp_path, monkeypatch):
 
     emit("before")
     for _ in range(2):  # the second time it is kept
-        with emissions_noted() as found:
+        with recorded_emissions() as found:
             text = emit("tree")
         assert found == {"tree": hashlib.sha256(text.encode()).hexdigest()}
     emit("behind")

@@ -141,6 +141,6 @@ def test_an_input_error_is_one_line_whatever_it_holds(capsys, monkeypatch):
     def fail(args):
         raise InputError("a\nb\u2028c\x85d")
 
-    monkeypatch.setattr("fanin.cli.main.carry_out", fail)
+    monkeypatch.setattr("fanin.cli.main.run_on_ranks", fail)
     assert main(["verilog", "--list"]) == 2
     assert capsys.readouterr().err.count("\n") == 1

@@ -44,7 +44,7 @@ def test_the_first_of_two_callers_that_ends_lifts_nothing(monkeypatch):
 
 
 def test_commands_run_so(monkeypatch):
-    monkeypatch.setattr("fanin.cli.main.carry_out", lambda args: len(_threads() - {1}))
+    monkeypatch.setattr("fanin.cli.main.run_on_ranks", lambda args: len(_threads() - {1}))
     from fanin.cli.main import main
 
     assert main(["doctor"]) == 0

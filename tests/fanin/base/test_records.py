@@ -77,6 +77,6 @@ def test_a_file_that_waits_or_does_not_end_is_refused(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"cannot be read: Is a directory$"):
         open_record(tmp_path)
     (tmp_path / "long.json").write_text("{}" + " " * 20)
-    monkeypatch.setattr(plain, "MOST", 20)
+    monkeypatch.setattr(plain, "MAX_FILE_BYTES", 20)
     with pytest.raises(InputError, match=r"long\.json: cannot be read: has more than 20 bytes$"):
         open_record(tmp_path / "long.json")

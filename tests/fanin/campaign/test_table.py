@@ -66,8 +66,8 @@ def test_a_table_is_read_as_it_was_written(write, more):
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 def test_a_table_of_other_values_or_too_many_bytes_is_refused(write, monkeypatch, values, more, cause, version):
     folder = write(values, compression="zstd", data_page_version=version, **more)
-    monkeypatch.setattr(archive, "MOST_BYTES", 200_000)
-    monkeypatch.setattr(archive, "MOST_TIMES", 1)
+    monkeypatch.setattr(archive, "MAX_UNPACKED_BYTES", 200_000)
+    monkeypatch.setattr(archive, "MAX_GROWTH", 1)
     with pytest.raises(InputError, match=f"^{folder}/results.parquet: cannot be read: {cause}"):
         read_table(folder)
 

@@ -34,7 +34,7 @@ NEED_EXTRAS = (
     "fanin.evaluation.bench.plan",
     "fanin.campaign",
     "fanin.cli.cluster",
-    "fanin.doctor.cluster",
+    "fanin.cnn.run.diagnosis",
     "fanin.cli.plan",
 )
 

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from fanin.base.cache import BUILDS, EMISSION, MODELS, RUNTIME, kept_text
+from fanin.base.cache import BUILDS, EMISSION, MODELS, RUNTIME, cached_text
 from tests.fanin.cli.command import refused, run
 
 
@@ -20,7 +20,7 @@ def test_the_doctor_names_tools_with_versions(capsys):
 
 def test_the_doctor_says_where_the_cache_is_and_how_large(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("FANIN_CACHE", str(tmp_path))
-    kept_text(tmp_path / EMISSION / "entry", lambda: 2_000_000 * " ")
+    cached_text(tmp_path / EMISSION / "entry", lambda: 2_000_000 * " ")
     build = tmp_path / BUILDS / "entry" / "simulation"
     build.parent.mkdir(parents=True)
     build.write_bytes(bytes(1_234_567))

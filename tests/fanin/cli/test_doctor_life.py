@@ -9,10 +9,10 @@ import pytest
 
 from fanin.base.records import Record
 from fanin.base.scratch import LIVE_FILE
-from fanin.doctor.first_packet import packets
+from fanin.glm.run.diagnosis import packets_of
 from fanin.runs.live import LiveFile
 from fanin.runs.lock import sole_writer
-from fanin.runs.unfinished import GONE, INTERRUPTED, UNENDED
+from fanin.runs.unfinished import INTERRUPTED, KILLED, UNFINISHED
 from tests.fanin.cli.command import run
 from tests.fanin.cli.test_doctor import PARTS
 
@@ -52,12 +52,12 @@ def begun(folder, **changes):
     (folder / LIVE_FILE).write_text(json.dumps(LIVE | changes))
 
 
-def ended(folder, error, **more):
+def ended(folder, error, *, options=(), **more):
     """A run.json, and the command line that it is of."""
     text = "".join(f', "{name}": {json.dumps(value)}' for name, value in more.items())
     (folder / "run.json").write_text(f'{{"error": "{error}", {MINIMAL}{text}}}')
     argv = ["train", "breast cancer", "-o", str(folder)]
-    (folder / "provenance.json").write_text(json.dumps({"argv": argv}))
+    (folder / "provenance.json").write_text(json.dumps({"argv": argv, "options": dict(options)}))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_running_one_is_told_with_its_process_and_epoch(tmp_path, capsys):
 def test_a_killed_one_without_a_state_is_to_be_run_again(tmp_path, capsys):
     begun(tmp_path)
     status, out, err = run(capsys, "doctor", tmp_path)
-    assert (status, err) == (1, f"fanin: error: {GONE}\n")
+    assert (status, err) == (1, f"fanin: error: {KILLED}\n")
     assert out.splitlines() == [
         "killed: process 4711 is gone; "
         "it began at 2001-09-09 01:46:40, its last sign is of 2001-09-09 02:48:43",
@@ -113,11 +113,24 @@ def test_a_killed_one_without_a_state_is_to_be_run_again(tmp_path, capsys):
     ]
 
 
+def test_checkpoints_are_not_advised_to_a_run_that_keeps_them(tmp_path, capsys):
+    for killed in (False, True):
+        for options, hint in (({}, True), ({"checkpoint": None}, True), ({"checkpoint": 5}, False)):
+            ended(tmp_path, UNFINISHED if killed else INTERRUPTED, options=options)
+            if killed:
+                begun(tmp_path)
+            status, out, _ = run(capsys, "doctor", tmp_path)
+            assert (status, "there is no state to resume from" in out) == (1, True)
+            assert ("--checkpoint" in out) is hint
+
+
 def test_a_killed_one_with_states_is_to_be_resumed(tmp_path, capsys):
-    ended(tmp_path, UNENDED, checkpoints=["states/epoch000001-00000000.npz", "states/epoch000002-00000000.npz"])
+    ended(
+        tmp_path, UNFINISHED, checkpoints=["states/epoch000001-00000000.npz", "states/epoch000002-00000000.npz"]
+    )
     begun(tmp_path)
     status, out, err = run(capsys, "doctor", tmp_path)
-    assert (status, err) == (1, f"fanin: error: {GONE}\n")
+    assert (status, err) == (1, f"fanin: error: {KILLED}\n")
     assert out.splitlines()[-1] == f"fanin train --resume {tmp_path} continues after epoch 2"
     with sole_writer(tmp_path):
         begun(tmp_path)
@@ -130,7 +143,7 @@ def test_results_of_an_earlier_run_are_not_those_of_a_killed_one(tmp_path, capsy
     ended(tmp_path, "node 0 stopped")
     begun(tmp_path, earlier=(tmp_path / "run.json").stat().st_mtime_ns)
     status, out, err = run(capsys, "doctor", tmp_path)
-    assert (status, err) == (1, f"fanin: error: {GONE}\n")
+    assert (status, err) == (1, f"fanin: error: {KILLED}\n")
     assert "the same command runs it from the start" in out
 
 
@@ -178,16 +191,16 @@ def test_the_packets_of_each_node_are_counted():
     ]
     counters = [{"retransmissions": 36, "duplicates": 13}, {"retransmissions": 29, "duplicates": 9}]
     record = {"links": links, "first_packet": [{}, {}], "counters": counters, "switch": {}, "jobs": {}}
-    found = packets(Record("run.json", "", record))
+    found = packets_of(Record("run.json", "", record))
     assert found.rows()[1:] == [
         ["node 0", "1,252", "36", "13", "5", "6", "4", "2"],
         ["node 1", "245", "29", "9", "3", "1", "7", "6"],
         ["all", "1,497", "65", "22", "8", "7", "11", "8"],
     ]
-    some = packets(Record("run.json", "", record | {"counters": [counters[0], {}]}))
+    some = packets_of(Record("run.json", "", record | {"counters": [counters[0], {}]}))
     assert [row[1:4] for row in some.rows()[1:]] == [
         ["1,252", "36", "13"],
         ["245", "–", "–"],
         ["1,497", "36", "13"],
     ]
-    assert packets(Record("run.json", "", record | {"counters": []})) is None
+    assert packets_of(Record("run.json", "", record | {"counters": []})) is None

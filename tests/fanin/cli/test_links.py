@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fanin.base.errors import InputError
-from fanin.base.plain import MOST
+from fanin.base.plain import MAX_FILE_BYTES
 from fanin.base.scratch import SCRATCH, WRITER_FILE, delete_scratch, machine, scratch_prefix
 from fanin.runs.lock import sole_writer
 from fanin.runs.manifest import MANIFEST_FILE, list_files, read_manifest
@@ -110,7 +110,7 @@ def test_a_manifest_with_names_of_elsewhere_is_none(tmp_path, other, names):
 def test_a_manifest_larger_than_any_is_none(tmp_path):
     """Sparse: it takes no disk, and would take the memory."""
     write(tmp_path / "run", [])
-    os.truncate(tmp_path / "run" / MANIFEST_FILE, MOST + 1)
+    os.truncate(tmp_path / "run" / MANIFEST_FILE, MAX_FILE_BYTES + 1)
     assert read_manifest(tmp_path / "run") is None
 
 
@@ -267,7 +267,7 @@ def test_a_path_that_must_be_no_link_is_not_followed(tmp_path, other):
     before, link = content(other), tmp_path / "link"
     link.symlink_to(other)
     with pytest.raises(InputError, match="link: cannot be written: Not a directory"):
-        sole_writer(link, linked=False).__enter__()
+        sole_writer(link, follow_link=False).__enter__()
     assert content(other) == before
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from fanin import __version__
-from fanin.base.cache import EMISSION, cache_directory, kept_text
+from fanin.base.cache import EMISSION, cache_directory, cached_text
 from fanin.base.errors import InputError
 from fanin.base.scratch import write_file
 from fanin.cli.main import build_parser, main
 from fanin.runs.manifest import MANIFEST_FILE
 from fanin.runs.output import output_directory
-from fanin.runs.progress import Remaining
+from fanin.runs.progress import TimeLeft
 from tests.fanin.cli.command import refused, run
 
 GOOD_LINES = "1 1:0.5 2:1\n0 1:0.25 3:2\n" * 8
@@ -301,9 +301,9 @@ def test_no_cache_uses_nothing_that_was_kept_and_keeps_nothing(capsys, monkeypat
     assert list(tmp_path.iterdir()) == []
     assert run(capsys, *TREE)[1] == anew
     (entry,) = (tmp_path / EMISSION).iterdir()
-    kept = kept_text(entry, lambda: "")
+    kept = cached_text(entry, lambda: "")
     entry.unlink()
-    kept_text(entry, lambda: kept + "// what was kept\n")
+    cached_text(entry, lambda: kept + "// what was kept\n")
     assert run(capsys, *TREE)[1] == anew + "// what was kept\n"
     assert run(capsys, *TREE, "--no-cache")[1] == anew
     assert cache_directory() == tmp_path
@@ -351,5 +351,5 @@ def test_interruption_has_its_own_status(capsys, monkeypatch):
 def test_how_long_work_will_take_is_told_from_how_long_it_took(monkeypatch):
     clock = iter([100.0, 104.0, 110.0, 7300.0])
     monkeypatch.setattr("fanin.runs.progress.time.monotonic", lambda: next(clock))
-    left = Remaining(1000)
-    assert [left.after(done) for done in (10, 12, 20, 730)] == ["", "", ", 0:16:20 left", ", 0:45:00 left"]
+    left = TimeLeft(1000)
+    assert [left.text(done) for done in (10, 12, 20, 730)] == ["", "", ", 0:16:20 left", ", 0:45:00 left"]

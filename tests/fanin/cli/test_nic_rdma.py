@@ -262,4 +262,4 @@ def test_memory_is_no_link(tmp_path, capsys):
     [("", ""), ("retries", "; failed with RETRIES: the peer has not answered; "), ("new", "; failed with new")],
 )
 def test_a_failed_queue_pair_is_shown_with_its_cause_and_an_unknown_one_as_it_is(failed, said):
-    assert show._failed({"failed": failed}).startswith(said)
+    assert show._failure_note({"failed": failed}).startswith(said)

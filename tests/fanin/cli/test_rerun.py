@@ -13,7 +13,7 @@ import pytest
 import fanin
 from fanin.base.errors import InputError
 from fanin.cli.main import build_parser
-from fanin.cli.rerun import _behind
+from fanin.cli.rerun import _default_output
 from tests.fanin.cli.rerun import refusal, run, same_again
 from tests.support import slow
 
@@ -145,7 +145,7 @@ def test_a_folder_that_a_user_stands_in_has_its_rerun_beside_it(tmp_path, monkey
     (tmp_path / "run/states").mkdir(parents=True)
     for place, folder in (("run", "."), ("run/states", ".."), ("", "run"), ("", "run/states/..")):
         monkeypatch.chdir(tmp_path / place)
-        assert _behind(Path(folder)).resolve() == tmp_path / "run-rerun"
+        assert _default_output(Path(folder)).resolve() == tmp_path / "run-rerun"
 
 
 def test_a_rerun_can_be_rerun(capsys, made):

@@ -19,7 +19,7 @@ from fanin.glm.run.restarts import Attempts
 from fanin.glm.run.state import load
 from fanin.runs.output import class_folders
 from fanin.runs.states import save_state
-from fanin.runs.unfinished import UNENDED
+from fanin.runs.unfinished import UNFINISHED
 from tests.fanin.cli.command import unlisted
 from tests.fanin.cli.json_page import documented
 from tests.fanin.cli.train_nodes import GoldenNodes
@@ -79,7 +79,7 @@ def whole(golden, tmp_path):
 def stopped(whole, tmp_path):
     """The folder of that run, as a kill after its fourth epoch leaves it."""
     folder = shutil.copytree(whole, tmp_path / "stopped")
-    (folder / "run.json").write_text(json.dumps(record_of(folder) | {"error": UNENDED}))
+    (folder / "run.json").write_text(json.dumps(record_of(folder) | {"error": UNFINISHED}))
     for name in ("model.npz", "report.html", *STATES[5:]):
         (folder / name).unlink()
     return folder
@@ -265,7 +265,7 @@ def test_more_than_two_classes_go_on_where_they_were(golden, tmp_path):
     shutil.rmtree(folder / "classes" / "2")
     (folder / "classes" / "1" / STATES[2]).unlink()
     (folder / "model.npz").unlink()
-    (folder / "run.json").write_text(json.dumps(record_of(folder) | {"error": UNENDED}))
+    (folder / "run.json").write_text(json.dumps(record_of(folder) | {"error": UNFINISHED}))
     assert run("train", "--resume", folder) == 0
     assert [(each.first, each.job) for each in golden[0].courses] == [(1, 2), (0, 2)]
     assert same(folder, whole)

@@ -7,7 +7,7 @@ import pytest
 
 from fanin.job import worker_endpoint
 from fanin.report import perfetto
-from fanin.report.links import add_credit, add_links, decoded, link_frame
+from fanin.report.links import add_credit, add_links, decode_log, link_frame
 from fanin.report.perfetto import Trace
 from fanin.sim.link_log import HEAD_BYTES, LinkLog, LoggedFrame
 from fanin.wire import rdma, tcp
@@ -42,7 +42,7 @@ def logged_frames(*frames):
 
 
 def sent_of(log):
-    return decoded(log, lambda logged: link_frame(CONNECTION_LINK, logged.head))
+    return decode_log(log, lambda logged: link_frame(CONNECTION_LINK, logged.head))
 
 
 def timeline(log):
@@ -148,7 +148,7 @@ def test_credit_is_what_answers_have_granted_less_what_was_sent():
 
 
 def test_frames_beyond_the_bound_are_counted_with_those_that_the_log_lacks(monkeypatch):
-    monkeypatch.setattr(perfetto, "MOST_EVENTS", 2)
+    monkeypatch.setattr(perfetto, "MAX_EVENTS", 2)
     found = timeline(LinkLog(logged_frames(*((0, True, data(n)) for n in range(3))), left_out=10))
     assert found.names("network", "from left") == {"DATA": 2}
     assert found.notes == {"frames left out": 11}

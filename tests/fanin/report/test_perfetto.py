@@ -65,7 +65,7 @@ def test_tracks_lie_as_they_were_declared_and_processes_too():
 
 
 def test_of_many_events_the_first_are_shown_and_the_others_counted(monkeypatch):
-    monkeypatch.setattr(perfetto, "MOST_EVENTS", 3)
+    monkeypatch.setattr(perfetto, "MAX_EVENTS", 3)
     trace = Trace()
     assert list(trace.first("jobs", range(3))) == [0, 1, 2]
     assert list(trace.first("frames", range(5))) == [0, 1, 2]
@@ -158,7 +158,7 @@ def test_frames_that_are_no_packets_are_left_out():
 
 
 def test_frames_beyond_the_most_are_counted(monkeypatch):
-    monkeypatch.setattr(perfetto, "MOST_EVENTS", 3)
+    monkeypatch.setattr(perfetto, "MAX_EVENTS", 3)
     found = read(train_trace(_result(data_parallel=True), FRAMES))
     assert found.notes == {"frames left out": 5}
     assert sum(len(each) for track, each in found.slices.items() if track[0] == "switch") == 3

@@ -16,6 +16,6 @@ def noted(patch: pytest.MonkeyPatch) -> list[dict]:
         found.append(json.loads(content))
         write_file(path, content)
 
-    patch.setattr(live, "EACH_SECONDS", 0.0)
+    patch.setattr(live, "MIN_SECONDS_BETWEEN_WRITES", 0.0)
     patch.setattr(live, "write_file", write)
     return found

@@ -26,7 +26,7 @@ def _read(folder):
 
 
 def test_it_says_how_far_the_run_is_and_goes_with_its_folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(live, "EACH_SECONDS", 0.0)
+    monkeypatch.setattr(live, "MIN_SECONDS_BETWEEN_WRITES", 0.0)
     folder = tmp_path / "new" / "run"
     with _live(folder) as run:
         assert not folder.exists()  # bad input has no folder
@@ -82,7 +82,7 @@ def test_a_folder_that_cannot_be_written_stops_no_run(tmp_path):
 
 
 def test_a_long_series_becomes_coarser_and_stays_even(monkeypatch):
-    monkeypatch.setattr(live, "MOST_SAMPLES", 8)
+    monkeypatch.setattr(live, "MAX_SAMPLES", 8)
     series = Series()
     for step in range(100):
         series.add(step, 2 * step)

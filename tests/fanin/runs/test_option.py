@@ -9,12 +9,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fanin.api.signature import declared, stub
+from fanin.api.signature import stub, with_options
 from fanin.base.errors import InputError
 from fanin.cli.options import add_options
 from fanin.glm.run.options import GlmOptions
-from fanin.runs.files import Files, files_of
-from fanin.runs.option import REQUIRED, Group, Options, Place, RunOptions, Trait, option, option_of, options_of
+from fanin.runs.file_options import FileOptions, file_options_of
+from fanin.runs.option import (
+    REQUIRED,
+    FileUse,
+    Group,
+    Options,
+    RunOptions,
+    Trait,
+    option,
+    option_of,
+    options_of,
+)
 
 
 class Colour(StrEnum):
@@ -33,15 +43,15 @@ class Base(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class Table(Base, RunOptions):
-    data: str | None = option(MAIN, None, "a file", "DATA", positional=True, place=Place.INPUT)
+    data: str | None = option(MAIN, None, "a file", "DATA", positional=True, file_use=FileUse.INPUT)
     nodes: int = option(MAIN, 4, "how many", "N", low=2, high=64, aliases=("workers",))
-    gbps: float = option(MAIN, 100.0, "rate of a link", "G", unit="Gb/s", of=LINKS)
+    gbps: float = option(MAIN, 100.0, "rate of a link", "G", unit="Gb/s", trait=LINKS)
     colour: Colour = option(MAIN, Colour.RED, "which")
     size: str = option(MAIN, "s", "50 % of it", choices=("s", "l"))
     bias: bool = option(MAIN, True, "add a column")
     fast: bool = option(MAIN, False, "be quick")
     stop: tuple[str, ...] | None = option(MAIN, None, "who stops", "N:T")
-    copy: Path | None = option(SHELL, None, "there, too", "FILE", place=Place.COPY)
+    copy: Path | None = option(SHELL, None, "there, too", "FILE", file_use=FileUse.COPY)
 
 
 def parsed(*words):
@@ -175,14 +185,14 @@ def test_an_earlier_name_is_taken_in_python_with_a_warning():
 def test_a_text_is_read_as_on_a_command_line():
     texts = {"nodes": "8", "gbps": "2.5", "colour": "blue", "stop": "1:2", "copy": "c"}
     options = {name: option_of(Table, name) for name in texts}
-    found = {name: options[name].parsed(text) for name, text in texts.items()}
+    found = {name: options[name].parse(text) for name, text in texts.items()}
     assert found == {"nodes": 8, "gbps": 2.5, "colour": Colour.BLUE, "stop": ("1:2",), "copy": Path("c")}
     for name, text, message in (
         ("nodes", "2.0", "an integer, not '2.0'"),
         ("bias", "1", "True or False, not '1'"),
     ):
         with pytest.raises(InputError, match=message):
-            option_of(Table, name).parsed(text)
+            option_of(Table, name).parse(text)
 
 
 def test_options_of_what_a_run_lacks_are_refused_where_they_are_given():
@@ -199,11 +209,11 @@ def test_help_has_unit_and_default():
 
 
 def test_places_become_the_files_of_a_command():
-    assert files_of(Table) == Files(("data",), "output", ("copy",), None)
+    assert file_options_of(Table) == FileOptions(("data",), "output", ("copy",), None)
 
 
 def test_a_python_function_is_declared_by_the_table():
-    @declared(Table, required=("data",), apart=("copy",))
+    @with_options(Table, required=("data",), excluded=("copy",))
     def run(data: str, **options: object) -> None:
         """Run."""
 

@@ -28,7 +28,7 @@ BIN = Path(sys.executable).parent
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_written(capsys, tmp_path, monkeypatch, options, message):
-    monkeypatch.setattr(ranks, "_joined", lambda: nullcontext(True))
+    monkeypatch.setattr(ranks, "_join_ranks", lambda: nullcontext(True))
     assert main([*TRAIN, "-o", str(tmp_path / "run"), *options]) == 2
     error = capsys.readouterr().err
     assert message in error
@@ -40,7 +40,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(capsys, tmp_path, monkeypa
 @pytest.mark.parametrize("option", [["--mpi"], ["--ranks", "2"]])
 def test_a_model_has_no_nodes_to_spread(capsys, tmp_path, monkeypatch, command, option):
     monkeypatch.setattr(ranks, "_start", lambda argv, count: pytest.fail("processes were started"))
-    monkeypatch.setattr(ranks, "_joined", lambda: nullcontext(True))
+    monkeypatch.setattr(ranks, "_join_ranks", lambda: nullcontext(True))
     monkeypatch.setattr(ranks, "_is_started", lambda: True)
     assert main([*command, "-o", str(tmp_path / "run"), *option]) == 2
     assert f"{option[0]}: does not go with {' '.join(command[-2:])}" in capsys.readouterr().err

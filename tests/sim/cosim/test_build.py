@@ -146,7 +146,7 @@ def test_two_may_want_the_same_build_at_once(builds, monkeypatch, capsys, patien
         (work / EXECUTABLE).write_text("built")
 
     monkeypatch.setattr(module, "run_verilator", run)
-    monkeypatch.setattr(cache, "PATIENCE", patience)
+    monkeypatch.setattr(cache, "LOCK_TIMEOUT_SECONDS", patience)
     with ThreadPoolExecutor(2) as pool:
         one, two = pool.map(lambda _: build(SOURCES), range(2))
     assert one == two

@@ -198,10 +198,10 @@ def test_synthetic_sets_have_the_shape_of_table_ii_and_repeat_with_their_seed(na
 def test_a_packed_file_may_not_grow_without_bound(libsvm, monkeypatch, packer):
     text = GOOD.encode() * 1000  # 41 bytes each
     path = libsvm(packer.compress(text), "data.svm")
-    monkeypatch.setattr(archive, "MOST_TIMES", 0)
-    monkeypatch.setattr(archive, "MOST_BYTES", 41_000)
+    monkeypatch.setattr(archive, "MAX_GROWTH", 0)
+    monkeypatch.setattr(archive, "MAX_UNPACKED_BYTES", 41_000)
     assert len(data.read(path, Loss.LOGISTIC).labels) == 3000
-    monkeypatch.setattr(archive, "MOST_BYTES", 40_999)
+    monkeypatch.setattr(archive, "MAX_UNPACKED_BYTES", 40_999)
     with pytest.raises(InputError, match=r"data\.svm: unpacks from [0-9,]+ to more than 40,999 bytes"):
         data.read(path, Loss.LOGISTIC)
 

@@ -121,8 +121,8 @@ def test_what_takes_too_much_memory_is_refused(write, monkeypatch, text, where, 
     path = write(text)
     monkeypatch.setattr(tables, "MAX_RECORD_BYTES", 40)
     monkeypatch.setattr(tables, "MAX_WORDS", 2)
-    monkeypatch.setattr(archive, "MOST_BYTES", 400)
-    monkeypatch.setattr(archive, "MOST_TIMES", 0)
+    monkeypatch.setattr(archive, "MAX_UNPACKED_BYTES", 400)
+    monkeypatch.setattr(archive, "MAX_GROWTH", 0)
     with pytest.raises(InputError, match=f"^{path}{where}: {cause}"):
         data.read(path, Loss.LOGISTIC)
 

@@ -12,7 +12,7 @@ import threading
 from urllib.parse import urlsplit
 
 from fanin.cli.watch.server import WatchServer
-from fanin.cli.watch.state import Watched
+from fanin.cli.watch.state import WatchedRun
 
 SECONDS = 30
 
@@ -20,7 +20,7 @@ SECONDS = 30
 @contextlib.contextmanager
 def serving(folder):
     """A server in this process; its address."""
-    with WatchServer(Watched(folder), 0) as server:
+    with WatchServer(WatchedRun(folder), 0) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

@@ -32,7 +32,7 @@ def _opened(url):
 
 
 def test_a_run_is_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr(live, "EACH_SECONDS", 0.0)
+    monkeypatch.setattr(live, "MIN_SECONDS_BETWEEN_WRITES", 0.0)
     with serving(tmp_path) as url, LiveFile(tmp_path, "train", title="<b>iris</b>", unit="steps") as run:
         run.stage("training <i>now</i>")
         run.expect(100)

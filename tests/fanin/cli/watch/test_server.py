@@ -183,13 +183,13 @@ def test_a_folder_that_becomes_a_link_is_not_followed(url, ended, tmp_path, monk
 
 
 def test_a_report_is_read_in_pieces(url, ended, monkeypatch):
-    monkeypatch.setattr(server, "PIECE_BYTES", 5)
+    monkeypatch.setattr(server, "READ_BYTES", 5)
     monkeypatch.setattr(server._Handler, "wbufsize", 0)
     (ended / "report.html").write_text("a report of 22 letters")
     assert ask(url, "/report")[2] == b"a report of 22 letters"
     with (ended / "report.html").open("wb") as file:
         file.truncate(64 << 20)
-    monkeypatch.setattr(server, "PIECE_BYTES", 1 << 16)
+    monkeypatch.setattr(server, "READ_BYTES", 1 << 16)
     with contextlib.ExitStack() as stack:
         tracemalloc.start()
         stack.callback(tracemalloc.stop)
@@ -201,7 +201,7 @@ def test_a_report_is_read_in_pieces(url, ended, monkeypatch):
 
 
 def test_a_live_file_is_bounded(url, ended, monkeypatch):
-    monkeypatch.setattr(state, "MOST_LIVE", 50)
+    monkeypatch.setattr(state, "MAX_LIVE_BYTES", 50)
     (ended / LIVE_FILE).write_text('{"format": 1, "title": "this"}')
     assert b'"running"' in ask(url, "/progress")[2]
     (ended / LIVE_FILE).write_text('{"format": 1, "title": "%s"}' % ("this" * 50))

@@ -9,8 +9,9 @@ import pytest
 
 from fanin.base.scratch import LIVE_FILE
 from fanin.cli.main import main
-from fanin.cli.watch.state import GONE, NOTHING, Watched
+from fanin.cli.watch.state import NO_RESULT, WatchedRun
 from fanin.runs.live import LiveFile
+from fanin.runs.unfinished import KILLED as PROCESS_KILLED
 
 RUN = "ps train --on model --workers 2 --epochs 1 --no-optimum"
 KILLED = """
@@ -25,7 +26,7 @@ with LiveFile(Path(sys.argv[1]), "train", title="x", unit="steps") as live:
 
 @pytest.fixture
 def watched(tmp_path):
-    return Watched(tmp_path / "run")
+    return WatchedRun(tmp_path / "run")
 
 
 def _live(watched):
@@ -70,13 +71,13 @@ def test_what_an_earlier_run_left_is_not_the_result_of_one_that_was_stopped(watc
     with _live(watched) as live:
         live.stage("building")
         assert _said(watched) == ("running", None, [])
-    assert _said(watched) == ("failed", NOTHING, [])
+    assert _said(watched) == ("failed", NO_RESULT, [])
 
 
 def test_a_killed_run_is_told_and_the_next_one_shown(watched):
     done = subprocess.run([sys.executable, "-c", KILLED, str(watched.folder)], check=False)
     assert done.returncode == -signal.SIGKILL
-    assert _said(watched) == ("failed", GONE, [])
+    assert _said(watched) == ("failed", PROCESS_KILLED, [])
     assert main([*RUN.split(), "-o", str(watched.folder)]) == 0  # what the killed one left is in nobody's way
     assert not (watched.folder / LIVE_FILE).exists()
     assert _said(watched) == ("ended", None, ["/report"])

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from fanin.cli.main import main
-from fanin.cnn.run.execute import UNENDED
+from fanin.cnn.run.execute import UNFINISHED
 from fanin.runs.lock import sole_writer
 from tests.fanin.cli.json_page import documented
 from tests.fanin.cnn.run.runs import run
@@ -60,10 +60,10 @@ def test_a_run_that_has_come_to_its_end(folder, capsys):
 def test_a_run_that_was_stopped_and_how_it_goes_on(folder, capsys):
     states = [f"states/{name}.npz" for name in NAMES]
     epochs = json.loads((folder / "run.json").read_text())["epochs"][:1]
-    change(folder, error=UNENDED, checkpoints=states, epochs=epochs, connections=CONNECTIONS)
+    change(folder, error=UNFINISHED, checkpoints=states, epochs=epochs, connections=CONNECTIONS)
     status, out, err = doctor(capsys, folder)
     command = f"fanin cluster resume '{folder}'"
-    assert (status, err) == (1, f"fanin: error: {UNENDED}\n")
+    assert (status, err) == (1, f"fanin: error: {UNFINISHED}\n")
     assert out.splitlines() == [
         "trained              1 of 2 epochs, and 32 of 40 frames of the next one",
         f"last state           {folder}/{states[3]}",
@@ -106,14 +106,14 @@ def test_a_run_without_a_state_has_nothing_to_go_on_from(folder, capsys):
     assert out.startswith("trained     0 of 2 epochs\nlast state  none\ndamaged     ")
     assert "cluster resume" not in out
     assert "no state is whole" in err
-    change(folder, error=UNENDED, checkpoints=[])
+    change(folder, error=UNFINISHED, checkpoints=[])
     out = doctor(capsys, folder)[1].splitlines()
     assert out[:2] == ["trained     0 of 2 epochs", "last state  none"]
     assert out[2].startswith("there is no state to resume from: fanin cluster run ")
 
 
 def test_a_run_that_is_under_way_has_not_failed(folder, capsys):
-    change(folder, error=UNENDED)
+    change(folder, error=UNFINISHED)
     with sole_writer(folder):
         status, out, err = doctor(capsys, folder)
     assert (status, err) == (0, "")

@@ -65,7 +65,7 @@ def stopped(whole, tmp_path):
     record = record_of(folder)
     assert len(record["checkpoints"]) == STATES
     behind = {
-        "error": execute.UNENDED,
+        "error": execute.UNFINISHED,
         "checkpoints": record["checkpoints"][:7],
         "epochs": record["epochs"][:1],
     }

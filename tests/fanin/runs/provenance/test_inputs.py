@@ -50,20 +50,20 @@ def test_external_data_of_a_model_are_among_its_files(model):
     found = digests(model)
     assert found == {ITSELF: of(model.read_bytes()), "weights": of(weights.read_bytes())}
     before = Input("model", str(model), found)
-    assert before.changed(model) is None
+    assert before.first_change(model) is None
     weights.write_bytes(bytes(36))
-    assert before.changed(model) == str(weights)
+    assert before.first_change(model) == str(weights)
     weights.unlink()
-    assert before.changed(model) == str(weights)
+    assert before.first_change(model) == str(weights)
 
 
 def test_builds_of_boards_are_among_their_files(boards):
     found = digests(boards)
     assert set(found) == {ITSELF, "../a/board.json", "../other/b/board.json"}
     before = Input("on", str(boards), found)
-    assert before.changed(boards) is None
+    assert before.first_change(boards) is None
     (boards.parent.parent / "a" / BOARD_FILE).write_text(json.dumps(BUILD))
-    assert before.changed(boards) == f"{boards.parent}/../a/board.json"
+    assert before.first_change(boards) == f"{boards.parent}/../a/board.json"
 
 
 @pytest.mark.parametrize(

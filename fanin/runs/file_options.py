@@ -6,11 +6,11 @@ import argparse
 from dataclasses import dataclass
 
 from fanin.runs.call import Call
-from fanin.runs.option import Options, Place, options_of
+from fanin.runs.option import FileUse, Options, options_of
 
 
 @dataclass(frozen=True)
-class Files:
+class FileOptions:
     """Names of a command's options that name files. A parser stores the object as its default ``files``.
 
     - ``inputs``: options that name input files and folders.
@@ -31,16 +31,17 @@ class Files:
         return (*self.inputs, self.output, *self.copies, *capture)
 
 
-def files_of(table: type[Options]) -> Files:
+def file_options_of(table: type[Options]) -> FileOptions:
     """Return the file options of an options table."""
-    names = {place: tuple(o.name for o in options_of(table) if o.place is place) for place in Place}
-    (output,) = names[Place.OUTPUT]
-    capture = names[Place.CAPTURE]
-    return Files(names[Place.INPUT], output, names[Place.COPY], capture[0] if capture else None)
+    options = options_of(table)
+    names = {use: tuple(option.name for option in options if option.file_use is use) for use in FileUse}
+    (output,) = names[FileUse.OUTPUT]
+    capture = names[FileUse.CAPTURE]
+    return FileOptions(names[FileUse.INPUT], output, names[FileUse.COPY], capture[0] if capture else None)
 
 
-def asked(call: Call, options: Options) -> argparse.Namespace:
+def command_arguments(call: Call, options: Options) -> argparse.Namespace:
     """Return a call's options, file options and ranks as the namespace that provenance records."""
-    files = files_of(type(options))
+    files = file_options_of(type(options))
     processes = {name: value for name, value in (("ranks", call.ranks), ("mpi", call.mpi)) if value}
     return argparse.Namespace(files=files, argv=list(call.argv), **options.as_json(), **processes)

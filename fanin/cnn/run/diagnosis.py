@@ -12,9 +12,9 @@ from fanin.base.errors import InputError
 from fanin.base.records import Record, open_record
 from fanin.cnn.run.folder import open_run
 from fanin.cnn.training import Place
-from fanin.doctor.finding import Finding
 from fanin.hdl.net.link.job import LinkFailure
 from fanin.host.causes import explain_name
+from fanin.runs.diagnosis import Diagnosis
 from fanin.runs.lock import writer_of
 from fanin.runs.output import CLUSTER_RUN, table
 
@@ -46,7 +46,7 @@ class EndDiagnosis:
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class RunState:
     """State of a run.
 
     - ``error``: cause of its end; None without one, and while a process trains it (``under_way``).
@@ -82,13 +82,25 @@ class Diagnosis:
         ]
 
 
-def diagnose(folder: Path, *, under_way: bool) -> Diagnosis:
-    """Diagnose a run's folder; ``under_way``: a process trains it. Raises InputError for another folder."""
+def diagnose(folder: Path, *, writing: bool = False) -> Diagnosis:
+    """Diagnose a run from its folder. Raises InputError for another folder.
+
+    - ``writing``: True if the caller writes the folder; False looks for another process that does.
+    """
+    state = _read_state(folder, under_way=not writing and writer_of(folder) is not None)
+    resume = f"{state.command} continues from there" if state.command else None
+    return Diagnosis(state.error, asdict(state), table(state.rows(), indent="").split("\n"), resume)
+
+
+def _read_state(folder: Path, *, under_way: bool) -> RunState:
+    """Read the state of a run's folder; ``under_way``: a process trains it. Raises InputError for another
+    folder.
+    """
     record = open_record(folder / CLUSTER_RUN.mark)
     error = record.optional_text("error")
     state, place, damage = _last(folder) if record.texts("checkpoints") else (None, Place(), None)
     stopped = not under_way and (error is not None or damage is not None)
-    return Diagnosis(
+    return RunState(
         error=None if under_way else error or damage,
         under_way=under_way,
         epochs=place.epoch,
@@ -100,13 +112,6 @@ def diagnose(folder: Path, *, under_way: bool) -> Diagnosis:
         ends=list(_ends(record)),
         command=shlex.join(["fanin", "cluster", "resume", str(folder)]) if stopped and state else None,
     )
-
-
-def cluster_finding(folder: Path, *, writing: bool = False) -> Finding:
-    """Return the finding of a run's folder; ``writing``: the caller writes it. Raises InputError."""
-    found = diagnose(folder, under_way=not writing and writer_of(folder) is not None)
-    resume = f"{found.command} continues from there" if found.command else None
-    return Finding(found.error, asdict(found), table(found.rows(), indent="").split("\n"), resume)
 
 
 def _last(folder: Path) -> tuple[str | None, Place, str | None]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from fanin.base.records import Record
+from fanin.runs.diagnosis import Diagnosis
+from fanin.runs.output import table
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class WorkerDiagnosis:
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class RunState:
     """State of a run: its error, if any, its workers, and the gradients that each was to push."""
 
     error: str | None
@@ -51,7 +53,13 @@ def _not_applied(pushed: Iterable[int], applied: Iterable[int]) -> str:
 
 
 def diagnose(run: Record) -> Diagnosis:
-    """Diagnose a run from its ``run.json``. Raises InputError for another file."""
+    """Diagnose a run from its ``run.json``. Raises InputError for another command's file."""
+    state = _read_state(run)
+    lines = table(state.rows(), indent="").split("\n") if state.workers else []
+    return Diagnosis(state.error, asdict(state), lines, finished="workers" in run.value)
+
+
+def _read_state(run: Record) -> RunState:
     servers = run.record("configuration").integer("servers", low=1)
     counted = run.records("workers") if "workers" in run.value else []  # absent if the run was stopped
     workers = [
@@ -62,4 +70,4 @@ def diagnose(run: Record) -> Diagnosis:
         )
         for record in counted
     ]
-    return Diagnosis(run.optional_text("error"), run.integer("gradients_each"), workers)
+    return RunState(run.optional_text("error"), run.integer("gradients_each"), workers)

@@ -1,11 +1,16 @@
-"""Diagnosis by first packets: how far each node's got, and the counters that explain what stopped it."""
+"""Diagnosis of a run of ``fanin train``: how far each node's first packet got, and counters that say why."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from fanin.base.records import Record
+from fanin.runs.diagnosis import Diagnosis
+from fanin.runs.output import table
+from fanin.runs.states import STATES
 from fanin.sim.switch.operations import Step, steps_of
 from fanin.wire.aggregation import Protocol
 
@@ -30,7 +35,7 @@ class NodeDiagnosis:
 
 
 @dataclass(frozen=True)
-class Seen:
+class RunCounters:
     """Counters of a run: per node its steps, both directions of its link, and its own counters."""
 
     steps: list[dict[str, int]]
@@ -82,10 +87,10 @@ class Packets:
         ]
 
 
-def packets(run: Record) -> Packets | None:
+def packets_of(run: Record) -> Packets | None:
     """Return the packets of a run from its ``run.json``; None if nodes or links were not counted."""
-    seen = _seen(run)
-    if not seen.counters or not all("frames" in way for way in (*seen.up, *seen.down)):
+    counted = _counters_of(run)
+    if not counted.counters or not all("frames" in direction for direction in (*counted.up, *counted.down)):
         return None
     return Packets(
         [
@@ -98,14 +103,14 @@ def packets(run: Record) -> Packets | None:
                 corrupted_up=up.get("fcs_errors", 0),
                 corrupted_down=down.get("fcs_errors", 0),
             )
-            for counters, up, down in zip(seen.counters, seen.up, seen.down, strict=True)
+            for counters, up, down in zip(counted.counters, counted.up, counted.down, strict=True)
         ]
     )
 
 
-def _seen(run: Record) -> Seen:
+def _counters_of(run: Record) -> RunCounters:
     links, jobs = run.records("links"), run.record("jobs")
-    seen = Seen(
+    counted = RunCounters(
         steps=[steps.counts() for steps in run.records("first_packet")],
         up=[link.record("up").counts() for link in links],
         down=[link.record("down").counts() for link in links],
@@ -113,23 +118,53 @@ def _seen(run: Record) -> Seen:
         switch=run.record("switch").counts(),
         jobs={job: jobs.record(job).counts() for job in jobs.value},
     )
-    if not len(seen.steps) == len(links) == (len(seen.counters) or len(links)):
-        raise run.wrong("must have as many first_packet, links and counters, one of a node")
-    return seen
+    if not len(counted.steps) == len(links) == (len(counted.counters) or len(links)):
+        raise run.error("must have as many first_packet, links and counters, one of a node")
+    return counted
 
 
-def diagnose(run: Record) -> list[NodeDiagnosis]:
+def diagnose(run: Record, folder: Path) -> Diagnosis:
+    """Diagnose a run from its ``run.json``. Raises InputError for another command's file.
+
+    - ``folder``: the run's folder, for the command that resumes it.
+    """
+    nodes = diagnose_nodes(run)
+    error = run.text("error") if "error" in run.value else None
+    packets = packets_of(run)
+    states = run.texts("checkpoints") if "checkpoints" in run.value else ()
+    resume = None
+    if error and states:
+        epoch = int(states[-1].removeprefix(f"{STATES}/epoch").partition("-")[0])
+        resume = f"{shlex.join(['fanin', 'train', '--resume', str(folder)])} continues after epoch {epoch}"
+    lines = [line for node in nodes for line in str(node).split("\n")]
+    if error is None:
+        epochs, exact = len(run.records("epochs")), run.flag("bit_exact")
+        lines.insert(0, f"ended: {epochs:,} epochs, {'' if exact else 'NOT '}bit-exact with the golden model")
+    if packets:
+        lines += ["", *table(packets.rows(), right=range(1, 8), indent="").split("\n")]
+    facts = {
+        "error": error,
+        "nodes": [asdict(node) for node in nodes],
+        "packets": [asdict(node) for node in packets.nodes] if packets else None,
+    }
+    return Diagnosis(error, facts, lines, resume)
+
+
+def diagnose_nodes(run: Record) -> list[NodeDiagnosis]:
     """Diagnose every node of a run from its ``run.json``. Raises InputError for another file."""
-    seen, protocol = _seen(run), run.record("options").record("node").text("protocol", tuple(Protocol))
+    counted, protocol = (
+        _counters_of(run),
+        run.record("options").record("node").text("protocol", tuple(Protocol)),
+    )
     diagnoses, expected = [], steps_of(Protocol(protocol))
-    for node, steps in enumerate(seen.steps):
+    for node, steps in enumerate(counted.steps):
         missing = next((step for step in expected if step not in steps), None)
-        reasons = list(_reasons(seen, node, missing)) if missing else []
+        reasons = list(_reasons(counted, node, missing)) if missing else []
         diagnoses.append(NodeDiagnosis(node, steps, missing, reasons))
     return diagnoses
 
 
-def _reasons(run: Seen, node: int, missing: Step) -> Iterator[str]:
+def _reasons(run: RunCounters, node: int, missing: Step) -> Iterator[str]:
     """Yield the non-zero counters that can explain why the packet did not reach that step."""
     counters = run.counters[node] if run.counters else {}
     if missing == Step.AGG_LEFT:
@@ -141,8 +176,8 @@ def _reasons(run: Seen, node: int, missing: Step) -> Iterator[str]:
         for job, counts in run.jobs.items():
             yield from _nonzero(f"switch, job {job}", counts, "stale", "duplicate")
         yield from _nonzero(f"link of node {node}, down", run.down[node], "dropped", "fcs_errors")
-        before = Step.AGG_ARRIVED if missing == Step.RESULT_ARRIVED else Step.ACK_LEFT
-        yield from _others(run, before)
+        awaited = Step.AGG_ARRIVED if missing == Step.RESULT_ARRIVED else Step.ACK_LEFT
+        yield from _missing_nodes(run, awaited)
         yield from _nonzero(f"node {node}", counters, "retransmissions", "round_trip", *_rejected(counters))
     if missing == Step.ACK_LEFT:
         yield from _nonzero(f"node {node}", counters, *_rejected(counters), "stale")
@@ -152,14 +187,14 @@ def _rejected(counters: dict[str, int]) -> list[str]:
     return [name for name in counters if name.startswith("bad_")]
 
 
-def _others(run: Seen, step: Step) -> Iterator[str]:
+def _missing_nodes(run: RunCounters, step: Step) -> Iterator[str]:
     """Yield the members for which the switch still waits."""
-    late = [str(node) for node, steps in enumerate(run.steps) if step not in steps]
-    if late:
-        yield f"the switch waits for node {', '.join(late)}: not yet '{step}'"
+    missing = [str(node) for node, steps in enumerate(run.steps) if step not in steps]
+    if missing:
+        yield f"the switch waits for node {', '.join(missing)}: not yet '{step}'"
 
 
-def _nonzero(where: str, counters: dict[str, int], *names: str) -> Iterator[str]:
+def _nonzero(part: str, counters: dict[str, int], *names: str) -> Iterator[str]:
     for name in names:
         if counters.get(name):
-            yield f"{where}: {name} {counters[name]:,}"
+            yield f"{part}: {name} {counters[name]:,}"
