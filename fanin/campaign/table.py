@@ -75,7 +75,7 @@ def _text_bytes(table: pyarrow.Table) -> int:
 
 
 def _check_chunks(path: Path, metadata: parquet.FileMetaData) -> None:
-    """Raise ValueError for more than ``MAX_CELLS`` values, or pages of more bytes than :func:`max_unpacked_bytes`."""
+    """Raise ValueError for more than ``MAX_CELLS`` values or :func:`max_unpacked_bytes` bytes of pages."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     chunks = [group.column(index) for group in groups for index in range(group.num_columns)]
     if (cells := sum(chunk.num_values for chunk in chunks)) > MAX_CELLS:
