@@ -27,7 +27,7 @@ LOSSES = (1e-4, 1e-3, 1e-2, 2e-2)  # per frame and link
 FRAMES, BATCH = 256, 32
 SEEDS = 3
 RELIABLE, PUBLISHED = "reliable", "published"
-MIN_RELATIVE_RATE = 50.0  # %, of the lossless rate, that the reliable link keeps at 1 % loss
+MIN_RELATIVE_RATE = 85.0  # %, of the lossless rate, that the reliable link keeps at 1 % loss
 
 
 @dataclass(frozen=True)
