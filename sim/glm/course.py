@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fanin.hdl.glm.node_registers import ROUND_TRIPS
 from fanin.sim.cosim.run import RunResult
 from fanin.sim.switch.operations import OperationTimes, times_of
 
@@ -99,12 +100,20 @@ class History:
         return TrainRun(
             models=run.models,
             cycles=run.cycles,
-            counters=add_counts(self.counters, run.counters),
+            counters=_combine_counters(self.counters, run.counters),
             replicas_equal=run.replicas_equal,
             allreduce_ns=np.concatenate([self.allreduce_ns, run.allreduce_ns]),
             timeline=run.timeline,
             raw=_combine(self.raw, run.raw),
         )
+
+
+def _combine_counters(before: list[dict[str, int]], after: list[dict[str, int]]) -> list[dict[str, int]]:
+    """Return the sums of all counters; round trips, which are estimates, are those of the later run."""
+    sums = add_counts(before, after)
+    for counters, latest in zip(sums, after, strict=False):
+        counters.update({name: latest[name] for name in ROUND_TRIPS if name in latest})
+    return list(sums)
 
 
 def _combine(before: RunResult, after: RunResult) -> RunResult:

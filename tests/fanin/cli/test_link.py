@@ -16,7 +16,7 @@ def test_a_link_that_holds_exits_with_0(capsys):
     bounds = ["--window", 1, "--buffer", 1, "--in-flight", 1]
     status, out, err = run(capsys, *bounds)
     assert (status, err) == (0, "")
-    assert out.startswith("400 states in ")
+    assert out.startswith("342 states in ")
     assert [line.split()[0] for line in out.splitlines()[1:]] == ["holds"] * 5
     status, out, _ = run(capsys, *bounds, "--json")
     found = json.loads(out)
