@@ -27,7 +27,7 @@ _OUT = ("out", "inout")
 class Generator:
     """Makes the Python text of a program: ``functions`` first, then ``objects``, which refer to them."""
 
-    def __init__(self, architecture: type, *, permissive: bool = False):
+    def __init__(self, architecture: type[Any], *, permissive: bool = False):
         self.architecture = architecture
         self.records = Records(permissive=permissive)
         self.functions = Source()
@@ -55,12 +55,11 @@ class Generator:
         self._called |= run
         return again
 
-    def extern_class(self, position: Position, name: str) -> type:
+    def extern_class(self, position: Position, name: str) -> type[Any]:
         """Return the class that implements an extern object. Raises Refused if there is none."""
-        found = getattr(self.architecture, "externs", {}).get(name)
-        if found is None:
+        if name not in self.architecture.externs:
             raise Unsupported(position, f"the extern {name}")
-        return found
+        return self.architecture.externs[name]
 
     def action_number(self, action: ast.Action) -> int:
         """Return the action's unique number, the value of ``action_run``."""
@@ -96,13 +95,16 @@ class Generator:
                 arguments.append(self.member_name(argument.value))
             else:
                 arguments.append(self.static(argument.value, instance))
-        python = self.objects.fresh("x_" + kind.declaration.name)
+        python = self.objects.fresh("e_" + kind.declaration.name)
         shape_name, kinds = f"{python}_class", f"{python}_types"
         self.constants[shape_name], self.constants[kinds] = shape, kind.arguments
         fresh, zeros = (
             "".join(f"lambda: {code(argument)}, " for argument in kind.arguments)
             for code in (self.records.new, self.records.zero)
         )
+        for function in body:
+            if function.name not in shape.abstract:
+                raise Unsupported(function.position, f"the abstract function {function.name}")
         bodies = {f.name: self.function_of(f, instance) for f in body}
         inner = "".join(f"{method}={function}, " for method, function in bodies.items())
         self.objects.place = node.position

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from fanin.p4.control import MulticastGroup, Replica
 from fanin.sim.switch.embedded import budget, loops, packet, values
@@ -70,12 +70,22 @@ def takes_frame(method: Any) -> Any:
     return method
 
 
+def callable_names(names: str) -> dict[str, str]:
+    """Return the Python names of extern functions that have the same name in P4."""
+    return {name: name for name in names.split()}
+
+
 class ExternObject:
     """An instance of an extern. Subclasses take the constructor's arguments first.
 
+    - ``methods``: Python names of the methods that a program may call, by P4 name.
+    - ``abstract``: functions that a program may define in the braces of an instance.
     - ``fresh``: functions that make undefined values of its type arguments.
     - ``zeros``: functions that make the initial values of registers, of its type arguments.
     """
+
+    methods: ClassVar[Mapping[str, str]] = {}
+    abstract: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -197,6 +207,8 @@ def _fill(record: Any, values: tuple[Any, ...]) -> None:
 
 class CounterArray(ExternObject):
     """Packets and bytes, by index."""
+
+    methods = callable_names("count")
 
     def __init__(self, size: int, _kind: str = "packets_and_bytes", **rest: Any):
         super().__init__(**rest)

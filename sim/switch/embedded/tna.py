@@ -17,6 +17,7 @@ from fanin.sim.switch.embedded.runtime import (
     ExternObject,
     RegisterArray,
     Replication,
+    callable_names,
     run_block,
     takes_frame,
 )
@@ -48,6 +49,8 @@ UNSET = _Unset()
 class Register(RegisterArray):
     """``Register``."""
 
+    methods = callable_names("read write")
+
     def __init__(self, size: int, initial: int = 0, **rest: Any):
         super().__init__(size, **rest)
         if initial:
@@ -73,6 +76,9 @@ class Register(RegisterArray):
 
 class RegisterAction(ExternObject):
     """``RegisterAction``: one read, change and write of a register."""
+
+    methods = callable_names("execute")
+    abstract = ("apply",)
 
     def __init__(self, register: Register, *, apply: Callable[..., tuple[Any, ...]] | None = None, **rest: Any):
         super().__init__(**rest)
@@ -109,6 +115,8 @@ class Counter(CounterArray):
 class DirectCounter(ExternObject):
     """``DirectCounter`` of packets; does not count in a default action."""
 
+    methods = callable_names("count")
+
     def __init__(self, kind: str, **rest: Any):
         super().__init__(**rest)
         _only_packets(kind)
@@ -127,6 +135,8 @@ class DirectCounter(ExternObject):
 
 class Checksum(ExternObject):
     """``Checksum``; each packet starts from an empty one."""
+
+    methods = callable_names("add subtract verify get update")
 
     def __init__(self, **rest: Any):
         super().__init__(**rest)
@@ -169,6 +179,7 @@ class Checksum(ExternObject):
 class Hash(ExternObject):
     """``Hash`` with the algorithms that need no polynomial."""
 
+    methods = callable_names("get")
     _WIDTHS: ClassVar = {"CRC16": 16, "CRC32": 32, "XOR16": 16, "IDENTITY": 64}
 
     def __init__(self, algorithm: str, **rest: Any):
@@ -192,6 +203,7 @@ class Tna(Budget):
         "Register": Register, "RegisterAction": RegisterAction, "Counter": Counter,
         "DirectCounter": DirectCounter, "Checksum": Checksum, "Hash": Hash,
     }  # fmt: skip
+    functions: ClassVar = callable_names("max min")
 
     @staticmethod
     def constants(blocks: list[Any]) -> dict[str, Any]:
