@@ -8,14 +8,15 @@ import secrets
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from fanin.host.lobby import Lobby
 
 PATIENCE = 60.0  # seconds in which all ranks must have connected
 _OTHER_FILES = 256  # files that a process may have open, in addition to a socket per rank
-_HELLO = struct.Struct("<32sI")  # the meeting's secret, and the rank of the socket's owner
+_HELLO = struct.Struct("<I32s32s")  # rank of the socket's owner, its nonce, and its proof
+_PROOF = 32  # bytes of a proof: HMAC-SHA256 by the meeting's secret, which is never sent
 
 
 class NotMet(Exception):
@@ -24,7 +25,7 @@ class NotMet(Exception):
 
 @dataclass(frozen=True)
 class Place:
-    """Address where rank 0 listens, and a secret, sent by MPI, which shows that a guest belongs to this run."""
+    """Address where rank 0 listens, and a secret, sent by MPI. Both sides prove that they know the secret."""
 
     host: str
     port: int
@@ -51,7 +52,7 @@ class Listener:
                 while len(met) < len(self._names) - 1:
                     guest, hello = lobby.next(until)
                     rank = self._rank_in(hello)
-                    if rank is None or rank in met:
+                    if rank is None or rank in met or not self._answered(guest, hello):
                         guest.close()  # a stranger, for instance a port scanner
                     else:
                         met[rank] = _tuned(guest)
@@ -73,9 +74,23 @@ class Listener:
 
     def _rank_in(self, hello: bytes) -> int | None:
         """Return the rank of a guest; None for a stranger."""
-        secret, rank = _HELLO.unpack(hello)
-        known = hmac.compare_digest(secret, self.place.secret) and 0 < rank < len(self._names)
-        return rank if known else None
+        rank, nonce, proof = _HELLO.unpack(hello)
+        known = hmac.compare_digest(proof, _proof(self.place, b"guest", rank, nonce))
+        return rank if known and 0 < rank < len(self._names) else None
+
+    def _answered(self, guest: socket.socket, hello: bytes) -> bool:
+        """Send rank 0's proof to a rank; return whether the rank is still connected."""
+        rank, nonce, _ = _HELLO.unpack(hello)
+        try:
+            guest.sendall(_proof(self.place, b"host", rank, nonce))
+        except OSError:
+            return False
+        return True
+
+
+def _proof(place: Place, role: bytes, rank: int, nonce: bytes) -> bytes:
+    """Return the proof that a side knows the secret; the guest's ``nonce`` makes each proof a new one."""
+    return hmac.digest(place.secret, role + struct.pack("<I", rank) + nonce, "sha256")
 
 
 def _allow(files: int) -> None:
@@ -87,13 +102,43 @@ def _allow(files: int) -> None:
 
 
 def connect(place: Place, rank: int) -> socket.socket:
-    """Connect as another rank than 0. Raises NotMet."""
+    """Connect as another rank than 0, and wait for the proof of rank 0, whose data are unpickled. Raises NotMet."""
     try:
-        channel = socket.create_connection((place.host, place.port), PATIENCE)
-        channel.sendall(_HELLO.pack(place.secret, rank))
+        channel, check = greet(place, rank)
+        try:
+            check()
+        except BaseException:
+            channel.close()
+            raise
     except OSError as error:
         raise NotMet(f"{place.host}, port {place.port} cannot be reached: {error}") from None
     return _tuned(channel)
+
+
+def greet(place: Place, rank: int) -> tuple[socket.socket, Callable[[], None]]:
+    """Connect and send a rank's hello; return the socket, and the check of rank 0's answer. Raises OSError."""
+    nonce = secrets.token_bytes(32)
+    channel = socket.create_connection((place.host, place.port), PATIENCE)
+    channel.sendall(_HELLO.pack(rank, nonce, _proof(place, b"guest", rank, nonce)))
+
+    def check() -> None:
+        answer = _received(channel, _PROOF, time.monotonic() + PATIENCE)
+        if not hmac.compare_digest(answer, _proof(place, b"host", rank, nonce)):
+            raise NotMet(f"{place.host}, port {place.port}: not rank 0 of this run answers")
+
+    return channel, check
+
+
+def _received(channel: socket.socket, size: int, until: float) -> bytes:
+    """Receive ``size`` bytes, or fewer if the peer ends before. Raises TimeoutError after ``until``."""
+    data = b""
+    while len(data) < size:
+        channel.settimeout(max(until - time.monotonic(), 0.001))
+        part = channel.recv(size - len(data))
+        if not part:
+            break
+        data += part
+    return data
 
 
 def _tuned(channel: socket.socket) -> socket.socket:
