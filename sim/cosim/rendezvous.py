@@ -102,7 +102,7 @@ def _allow(files: int) -> None:
 
 
 def connect(place: Place, rank: int) -> socket.socket:
-    """Connect as another rank than 0, and wait for the proof of rank 0, whose data are unpickled. Raises NotMet."""
+    """Connect as another rank than 0, and wait for rank 0's proof; its data are unpickled. Raises NotMet."""
     try:
         channel, check = greet(place, rank)
         try:

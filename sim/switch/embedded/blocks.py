@@ -36,12 +36,21 @@ class Generator:
         self.externs: dict[str, ExternInfo] = {}
         self.digests: dict[ast.Call, DigestInfo] = {}
         self.instances = 0  # of controls and parsers
+        self._locals = 0  # values in parameters and local variables
         self.constants: dict[str, Any] = {}  # objects that the text refers to
         self.states: dict[str, str] = {}  # name of the state, by its function
         self._functions: dict[tuple[ast.Declaration, BlockContext | None], str] = {}
         self._actions: dict[ast.Action, int] = {}
         self._globals: dict[ast.Declaration, str] = {}
         self._called: set[tuple[Any, BlockContext | None]] = set()
+
+    def hold(self, node: ast.Declaration) -> None:
+        """Count the values of a parameter or local variable. Raises P4Error above ``MAX_LOCALS``."""
+        self._locals += types.parts_in(node.type) + (types.width_of(node.type) or 0) // 64
+        if self._locals > budget.MAX_LOCALS:
+            raise P4Error(
+                node.position, f"parameters and variables have more than {budget.MAX_LOCALS:,} values"
+            )
 
     def repeats(self, node: ast.Call, instance: BlockContext | None) -> bool:
         """Return whether a call in ``instance`` runs a function that an earlier such call runs, too."""
@@ -162,6 +171,7 @@ class Generator:
         body = CallBody(self, instance)
         names = []
         for parameter in node.parameters:
+            self.hold(parameter)
             body.places[parameter] = f"a_{parameter.name}"
             names.append(body.places[parameter])
             if parameter.direction in _OUT:
@@ -216,6 +226,8 @@ class Instance:
         self.own_functions: set[ast.Declaration] = {
             n for n in node.locals if isinstance(n, ast.Action | ast.Function)
         }
+        for held in (*node.parameters, *variables):
+            generator.hold(held)
         self._slots: dict[ast.Declaration, str] = {p: f"p_{p.name}" for p in node.parameters}
         self._slots |= {v: f"l_{v.name}" for v in variables}
         source.place = node.position

@@ -91,6 +91,7 @@ class Body(ValueCode):
         """Emit nothing, since its uses have its value."""
 
     def _do_variable(self, node: ast.Variable) -> None:
+        self.generator.hold(node)
         code = self.records.new(node.type) if node.value is None else self.fresh(node.value)
         name = self.places[node] = self.source.fresh("v_" + node.name)
         self.source.emit(f"{name} = {code}")

@@ -25,6 +25,7 @@ _DECLARES = {"header", "struct", "header_union", "control", "parser", "package"}
 _ENDS_OPERAND = {"NAME", "TYPE", "THIS", ")", "]", "ERROR"}
 _CLOSE = {"(": ")", "[": "]", "{": "}"}
 _DEPTH = 256  # maximum nesting of braces
+_MOST_PARAMETERS = 64  # maximum lists of type parameters that apply at one place
 _REFUSED = {"value_set": "a value_set", "list": "a list type"}
 
 
@@ -52,6 +53,9 @@ class Classifier:
         self._entries: int | None = None  # brace depth of the current table entries
         self._typedef = False
         self._parameters: list[str] = []  # parameters that hide types inside the next braces
+        self._calls: dict[
+            int, bool
+        ] = {}  # whether a ``<`` opens type arguments of a call, by the place after it
 
     def run(self) -> list[Token]:
         """Return the tokens, classified; each annotation is one token."""
@@ -228,6 +232,8 @@ class Classifier:
 
     def _open_parameters(self) -> None:
         """Emit the ``< T, U >`` of a declaration; its names are types until the declaration ends."""
+        if sum(scope.of_parameters for scope in self._scopes) == _MOST_PARAMETERS:
+            raise Unsupported(self._in[self._at].position, "a text nested this deep")
         scope = _Scope(self._depth, of_parameters=True)
         self._scopes.append(scope)
         while True:
@@ -282,15 +288,18 @@ class Classifier:
 
     def _is_call(self) -> bool:
         """Return whether the ``<`` before here opens type arguments of a call, and is not a comparison."""
-        depth = 1
-        for index in range(self._at, len(self._in)):
-            text = self._in[index].text
-            if text in (";", "{", "}"):
-                return False
-            depth += {"<": 1, ">": -1}.get(text, 0)
-            if depth == 0:
-                return self._text(index + 1 - self._at) == "("
-        return False
+        if self._at not in self._calls:  # look once at the whole text up to the next ; { or }
+            open_at = [self._at]
+            for index in range(self._at, len(self._in)):
+                text = self._in[index].text
+                if text in (";", "{", "}"):
+                    break
+                if text == "<":
+                    open_at.append(index + 1)
+                elif text == ">" and open_at:
+                    self._calls[open_at.pop()] = self._text(index + 1 - self._at) == "("
+            self._calls |= dict.fromkeys(open_at, False)
+        return self._calls[self._at]
 
     def _bracket(self, token: Token) -> None:
         text = token.text

@@ -28,6 +28,9 @@ class ProgramContext(Protocol):
     def action_number(self, action: ast.Action) -> int:
         """Return the action's unique number."""
 
+    def hold(self, node: ast.Declaration) -> None:
+        """Count the values of a parameter or local variable. Raises P4Error if the program has too many."""
+
     def repeats(self, node: ast.Call, instance: BlockContext | None) -> bool:
         """Return whether a call in ``instance`` runs a function that an earlier such call runs, too."""
 
