@@ -32,6 +32,7 @@ from fanin.base.cache import (
     sole_maker,
 )
 from fanin.base.errors import InputError, ToolFailed
+from fanin.base.printable import print_note
 
 EXECUTABLE = "simulation"
 _JOBS = min(8, os.cpu_count() or 1)
@@ -268,7 +269,7 @@ def _kept_model(job: _Job, place: Path, runtime: Path, verilator: Verilator) -> 
 
 def _say(quiet: bool, text: str) -> None:
     if not quiet:
-        print(text, file=sys.stderr, flush=True)
+        print_note(text)
 
 
 def _common_arguments(top: str, prefix: str, verilator: Verilator, compiler_flags: str = "") -> list[str]:

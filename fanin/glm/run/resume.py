@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fanin.base.errors import InputError
+from fanin.base.printable import print_note
 from fanin.base.records import open_record
 from fanin.glm.run.options import GlmOptions
 from fanin.glm.run.state import About, State, last_whole
@@ -87,7 +87,7 @@ def open_earlier(options: GlmOptions) -> tuple[GlmOptions, Earlier]:
         if found := last_whole(folder / part):
             name, states[part], damage = found
             if damage:
-                print(f"fanin: warning: {damage}; resumes from {folder / part / name}", file=sys.stderr)
+                print_note(f"fanin: warning: {damage}; resumes from {folder / part / name}")
     if not states:
         raise InputError(
             f"{folder}: has no state to resume from: run without --checkpoint, or stopped before the first"
