@@ -20,6 +20,7 @@ from fanin.sim.switch.embedded import Switch
 _MATCHES = (Exact, Ternary, Lpm, Range)
 _NUMBER = "a number, or as text hexadecimal (0x88b5), a MAC address (02:00:00:00:00:01) or IPv4 (10.0.0.1)"
 _MOST_BYTES = 16 << 20  # of the file
+MOST_REPLICAS = 1 << 10  # of a group or session
 _SESSION_BITS = 32  # of v1model's clone
 _MAC = r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}"
 
@@ -114,15 +115,17 @@ def _session(place: str, item: Mapping[str, Any]) -> _Session:
 def _replicas(place: str, item: Mapping[str, Any]) -> tuple[Replica, ...]:
     if not isinstance(item["replicas"], list):
         raise InputError(f"{place}: replicas: must be a list")
-    replicas: list[Replica] = []
+    if len(item["replicas"]) > MOST_REPLICAS:
+        raise InputError(f"{place}: replicas: has {len(item['replicas']):,}, more than {MOST_REPLICAS:,}")
+    replicas: dict[tuple[int, int], Replica] = {}
     for number, replica in enumerate(item["replicas"]):
         where = f"{place}: replicas: {number}"
         _fields(where, _object(where, replica), Replica)
         found = Replica(**{name: _number(f"{where}: {name}", v) for name, v in replica.items()})
-        if (found.port, found.id) in ((other.port, other.id) for other in replicas):
+        if (found.port, found.id) in replicas:
             raise InputError(f"{where}: port {found.port} occurs twice with the id {found.id}")
-        replicas.append(found)
-    return tuple(replicas)
+        replicas[found.port, found.id] = found
+    return tuple(replicas.values())
 
 
 def _match(place: str, given: Any) -> Match:
