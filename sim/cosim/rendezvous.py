@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from fanin.host.lobby import Lobby
 
 PATIENCE = 60.0  # seconds in which all ranks must have connected
+_ANSWER = 600.0  # seconds in which rank 0 must answer; before, it sends orders to all ranks, one after another
 _OTHER_FILES = 256  # files that a process may have open, in addition to a socket per rank
 _HELLO = struct.Struct("<I32s32s")  # rank of the socket's owner, its nonce, and its proof
 _PROOF = 32  # bytes of a proof: HMAC-SHA256 by the meeting's secret, which is never sent
@@ -122,7 +123,7 @@ def greet(place: Place, rank: int) -> tuple[socket.socket, Callable[[], None]]:
     channel.sendall(_HELLO.pack(rank, nonce, _proof(place, b"guest", rank, nonce)))
 
     def check() -> None:
-        answer = _received(channel, _PROOF, time.monotonic() + PATIENCE)
+        answer = _received(channel, _PROOF, time.monotonic() + _ANSWER)
         if not hmac.compare_digest(answer, _proof(place, b"host", rank, nonce)):
             raise NotMet(f"{place.host}, port {place.port}: not rank 0 of this run answers")
 

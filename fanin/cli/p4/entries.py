@@ -171,13 +171,14 @@ def _number(place: str, value: Any) -> int:
     if isinstance(value, str):
         if re.fullmatch(_MAC, value):
             return int(value.replace(":", ""), 16)
-        if re.fullmatch(r"0[xX][0-9a-fA-F]+|[0-9]+", value):
+        # At most 8,192 bits, as in P4; Python converts no text of more than 4,300 digits.
+        if re.fullmatch(r"0[xX][0-9a-fA-F]{1,2048}|[0-9]{1,2467}", value):
             return int(value, 16 if value[:2].lower() == "0x" else 10)
         try:
             return int(ipaddress.IPv4Address(value))
         except ValueError:
             pass
-    raise InputError(f"{place}: must be {_NUMBER}, not {json.dumps(value)}")
+    raise InputError(f"{place}: must be {_NUMBER}, not {json.dumps(value)[:100]}")
 
 
 def _listed(names: Mapping[str, Any]) -> str:
