@@ -1,7 +1,5 @@
 """Python processes that fanin starts: none runs a module of the working directory."""
 
-import argparse
-import os
 import re
 import subprocess
 import sys
@@ -67,16 +65,6 @@ def test_processes_that_a_library_spawns_ignore_them_too(tmp_path):
     with safe_path():
         done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout == "started\n"
-
-
-def test_workers_of_a_campaign_have_a_safe_path(tmp_path, monkeypatch):
-    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
-    cluster = pytest.importorskip("fanin.campaign.cluster", exc_type=ImportError)
-    options = argparse.Namespace(scheduler=None, workers=1)
-    with cluster.connected(options, Path("c.toml"), {}, tmp_path) as (client, _):
-        assert client.submit(lambda: sys.flags.safe_path).result(100)
-    assert "PYTHONSAFEPATH" not in os.environ
-    assert cluster._SAFE_PATH_IN_JOBS == "export PYTHONSAFEPATH=1"
 
 
 def test_no_other_source_starts_python():
