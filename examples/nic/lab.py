@@ -28,6 +28,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fanin.base.tools import python_module
 from fanin.host.ethernet import Interface, open_interface
 from fanin.host.lab import Lab
 
@@ -100,7 +101,7 @@ def topology(mtu: int) -> Iterator[Lab]:
 @contextlib.contextmanager
 def nic(lab: Lab, host: str, wire: str, options: list[str], found: list[dict]) -> Iterator[None]:
     """Run a NIC during the context, and append its counters to ``found``."""
-    command = [sys.executable, "-m", "fanin", "nic", "run", "--host", host, "--wire", wire, "--json"]
+    command = python_module("fanin", "nic", "run", "--host", host, "--wire", wire, "--json")
     process = lab.start(
         "between", [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

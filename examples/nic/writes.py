@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import json
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fanin.base.tools import python_module
 from fanin.host.lab import Lab
 from fanin.host.nic import RdmaNic
 
@@ -36,7 +36,7 @@ def node(lab: Lab, host: str, peer: str, folder: Path, size: int, *options: str)
     """Run a node during the context, controlled by its control socket."""
     control = folder / f"{host}.sock"
     command = [
-        *(sys.executable, "-m", "fanin", "nic", "run", "--kind", "rdma", *options, "--port", f"{host}0"),
+        *python_module("fanin", "nic", "run", "--kind", "rdma", *options, "--port", f"{host}0"),
         *("--ip", HOSTS[host], "--peer", HOSTS[peer], "--control", str(control)),
         *("--memory", str(folder / f"{host}.mem"), "--memory-bytes", str(size)),
     ]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 #: Errors of NumPy, zipfile and its codecs for a bad file. RuntimeError: an encrypted array, or an unknown
 #: packing; TokenError: a header that is no Python.
-_DAMAGE_ERRORS = (
+DAMAGE = (
     ValueError,
     EOFError,
     RuntimeError,
@@ -62,7 +62,7 @@ def read_archive(path: Path, names: Container[str] | None = None) -> dict[str, n
                 members = _members(archive, names, path.stat().st_size)
                 if is_small := sum(member.file_size for member in members.values()) <= max_unpacked_bytes(path):
                     arrays = {name: _read_member(archive, member, name) for name, member in members.items()}
-        except _DAMAGE_ERRORS as error:
+        except DAMAGE as error:
             raise ValueError(f"no NumPy archive of numbers: {_cause(error)}") from error
     if not is_small:
         raise ValueError(growth_error(path))
@@ -79,7 +79,7 @@ def read_array(path: Path) -> npt.NDArray[Any]:
         try:
             _check_header(file, path.name, path.stat().st_size)
             return _read_elements(file)
-        except _DAMAGE_ERRORS as error:
+        except DAMAGE as error:
             raise ValueError(f"no NumPy array of numbers: {_cause(error)}") from error
 
 
@@ -138,16 +138,23 @@ def _cause(error: Exception) -> str:
     return cause
 
 
-def _check_header(file: IO[bytes], name: str, size: int) -> None:
-    """Raise ValueError for an array whose header declares more elements than ``size`` bytes can hold.
+def npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Return shape, Fortran order, type and size of the header of an ``.npy``. Raises one of ``DAMAGE``.
 
-    The file's size does not bound elements of size 0 and empty dimensions, so they have limits of their own. A
-    header may declare a length of 4 GiB; at most ``_MAX_HEADER_BYTES`` bytes are read.
+    A header may declare a length of 4 GiB; at most ``_MAX_HEADER_BYTES`` bytes are read.
     """
     head = io.BytesIO(file.read(_MAX_HEADER_BYTES))
     version = np.lib.format.read_magic(head)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, kind = read(head)
+    return *read(head), head.tell()
+
+
+def _check_header(file: IO[bytes], name: str, size: int) -> None:
+    """Raise ValueError for an array whose header declares more elements than ``size`` bytes can hold.
+
+    The file's size does not bound elements of size 0 and empty dimensions, so they have limits of their own.
+    """
+    shape, _, kind, _ = npy_header(file)
     elements = math.prod(shape)
     fits = (
         elements * max(kind.itemsize, 1) <= size if elements else max(shape, default=0) <= _MAX_EMPTY_DIMENSION

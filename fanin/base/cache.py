@@ -9,12 +9,9 @@ command runs.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
-import grp
 import hashlib
 import os
-import pwd
 import shutil
 import stat
 import tempfile
@@ -62,15 +59,15 @@ def cache_directory() -> Path:
 def _check_own(path: Path, status: os.stat_result) -> None:
     """Raise InputError for a folder or file of another user, or one that others may write.
 
-    A group counts as private if it has the user's number and no other member, as on Debian. With an access
-    control list, the group's bits are the maximum that any entry of the list allows.
+    A group counts as others, even a user's private one: no list names all users of a group, since one may have
+    it as the primary group. With an access control list, the group's bits are the maximum of all entries.
     """
-    shared = status.st_gid != status.st_uid or _has_members(status) or _has_entries(path)
-    writable = status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and shared)
+    writable = status.st_mode & (stat.S_IWOTH | stat.S_IWGRP)
     if status.st_uid not in (os.geteuid(), 0):
         raise InputError(f"{path}: belongs to another user, whose programs would run; set {_VARIABLE}")
     if writable:
-        raise InputError(f"{path}: other users may write there, and fanin would run their programs; delete it")
+        cause = "other users or a group may write there, and fanin would run their programs"
+        raise InputError(f"{path}: {cause}; delete it, or make it anew with mode 755")
 
 
 def make_folder(folder: Path) -> None:
@@ -106,23 +103,6 @@ def delete_foreign(entry: Path) -> None:
         shutil.rmtree(entry, ignore_errors=True)
         if entry.exists():
             raise InputError(f"{entry}: is open to programs of other users; delete it")
-
-
-def _has_members(status: os.stat_result) -> bool:
-    """Whether a folder's group has members other than the folder's user."""
-    try:
-        return bool({*grp.getgrgid(status.st_gid).gr_mem} - {pwd.getpwuid(status.st_uid).pw_name})
-    except KeyError:  # user or group without a name
-        return False
-
-
-def _has_entries(path: Path) -> bool:
-    """Whether a folder has an access control list, or the system fails to say so."""
-    try:
-        os.getxattr(path, "system.posix_acl_access")
-    except OSError as error:
-        return error.errno not in (errno.ENODATA, errno.ENOTSUP)
-    return True
 
 
 def digest(parts: Iterable[str | bytes]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,6 +93,27 @@ def read_plain(path: Path | str, max_bytes: int = MAX_FILE_BYTES, folder: int | 
     """
     with open_regular(path, os.O_NOFOLLOW, folder) as file:
         return _read_all(file, path, max_bytes)
+
+
+def copy_plain(source: Path, target: Path, name: str) -> None:
+    """Copy a file, or a folder with its content, from ``source`` to ``target``; do nothing if it is absent.
+
+    Raises OSError for a link, a FIFO and a device in it, so that a copy has no files from elsewhere.
+    """
+    with folder_below(source) as place:
+        if mode_of(name, place):
+            _copy_below(place, name, target / name)
+
+
+def _copy_below(place: int, name: str, target: Path) -> None:
+    if not stat.S_ISDIR(mode_of(name, place)):
+        with open_regular(name, os.O_NOFOLLOW, place) as file, new_file(target) as copy:
+            shutil.copyfileobj(file, copy)
+        return
+    target.mkdir()
+    with folder_below(place, name) as inner:
+        for each in os.listdir(inner):
+            _copy_below(inner, each, target / each)
 
 
 def read_regular(path: Path) -> bytes:

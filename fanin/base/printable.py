@@ -26,6 +26,11 @@ def printable(text: str) -> str:
     return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
+def print_note(text: str) -> None:
+    """Print a line to stderr with control characters as escapes, also outside :func:`printable_streams`."""
+    print(printable(text), file=sys.stderr, flush=True)
+
+
 def cell(text: str) -> str:
     """Return text as a cell of a CSV file in which no spreadsheet finds a formula."""
     return _FORMULA.sub("'", text)

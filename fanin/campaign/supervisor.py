@@ -26,6 +26,7 @@ from fanin.base.errors import InputError
 from fanin.base.plain import mode_of
 from fanin.base.processes import die_with_parent
 from fanin.base.scratch import WRITER_FILE, is_scratch, umask, write_file
+from fanin.base.tools import python_module
 from fanin.runs.lock import sole_writer
 from fanin.runs.manifest import Manifest, replace_files
 from fanin.runs.output import RUN_FILE
@@ -104,7 +105,7 @@ def _run(task: Task, scratch: Path) -> dict[str, Any] | None:
     start = time.monotonic()
     with (scratch / RESULT_FILE).open("wb") as result, (scratch / LOG_FILE).open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "fanin", *argv],
+            python_module("fanin", *argv),
             stdin=subprocess.DEVNULL,
             stdout=result,
             stderr=log,

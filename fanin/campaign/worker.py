@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import socket
 import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
 from fanin import __version__
 from fanin.base.errors import InputError, ToolFailed
+from fanin.base.tools import python_module
 from fanin.campaign.supervisor import GRACE, Task
 from fanin.runs.output import RUN_FILE
 from fanin.runs.provenance.environment import sources_digest
@@ -34,7 +34,7 @@ def carry_out(task: Task) -> None:
     if (run_folder / RUN_FILE).exists():
         return
     process = subprocess.Popen(
-        [sys.executable, "-m", "fanin.campaign.supervisor"],
+        python_module("fanin.campaign.supervisor"),
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -9,7 +9,6 @@ import json
 import math
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin.base.errors import InputError
+from fanin.base.printable import print_note
 from fanin.base.records import Record, open_record, read_object
 from fanin.base.scratch import (
     as_input_error,
@@ -215,7 +215,7 @@ def output_directory(path: Path, kind: Kind = RUN) -> Iterator[Path]:
             advice = f"the new files are in {rescue}"
             if isinstance(error, InputError):
                 raise InputError(f"{error}; {advice}") from error
-            print(f"fanin: {path}: not all files are replaced; {advice}", file=sys.stderr)
+            print_note(f"fanin: {path}: not all files are replaced; {advice}")
             raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

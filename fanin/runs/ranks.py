@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fanin.base.cache import fresh_cache
 from fanin.base.errors import InputError, ToolFailed
+from fanin.base.tools import python_module
 from fanin.runs.call import Call
 
 if TYPE_CHECKING:  # NumPy takes a while to load
@@ -111,7 +111,7 @@ def _start(argv: list[str], ranks: int) -> int:
     """Run the command on ranks of this machine; return its status. Raises ToolFailed if a rank has died."""
     from fanin.sim.cosim.spawn import GRACE_SECONDS, Processes
 
-    processes = Processes([sys.executable, "-m", "fanin", *argv], ranks)
+    processes = Processes(python_module("fanin", *argv), ranks)
     try:
         status = processes.wait()
     except KeyboardInterrupt:  # rank 0 reports the unfinished run

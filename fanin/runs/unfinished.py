@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import NoReturn
 
 from fanin.base.errors import CheckFailed
+from fanin.base.printable import print_note, printable
 
 INTERRUPTED, TERMINATED = "interrupted", "terminated"
 #: Value of ``error`` of a run that is in progress, or was killed.
@@ -27,6 +27,6 @@ def cause_of(stop: BaseException) -> str:
 def raise_stop(stop: BaseException, message: str) -> NoReturn:
     """Raise again the exception that has stopped a run, with a message; a failure becomes CheckFailed."""
     if isinstance(stop, SystemExit):
-        print(f"fanin: error: {message}", file=sys.stderr)
+        print_note(f"fanin: error: {message}")
         raise stop
-    raise KeyboardInterrupt(message) if isinstance(stop, KeyboardInterrupt) else CheckFailed(message)
+    raise KeyboardInterrupt(printable(message)) if isinstance(stop, KeyboardInterrupt) else CheckFailed(message)

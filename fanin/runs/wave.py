@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fanin.base.errors import CheckFailed, InputError
+from fanin.base.printable import print_note
 from fanin.base.scratch import write_file
 from fanin.runs.option import Group, Options, option, option_flag
 from fanin.runs.output import check_writable, keep_file, scratch_file
@@ -67,12 +67,12 @@ def waveform(args: argparse.Namespace | WaveOptions, *, rtl: bool = True) -> Ite
         try:
             yield wave
         except CheckFailed:  # signals help to find the failure
-            print(_keep(wave, path) or _missed_message(wave, path), file=sys.stderr)
+            print_note(_keep(wave, path) or _missed_message(wave, path))
             raise
         message = _keep(wave, path)
     if not message:
         raise InputError(_missed_message(wave, path))
-    print(message, file=sys.stderr)
+    print_note(message)
 
 
 def _window(args: argparse.Namespace | WaveOptions) -> Window | None:

@@ -30,6 +30,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from fanin.base.errors import ToolFailed
+from fanin.base.tools import safe_path
 from fanin.codec.facts import Bfp, CodecConfig, Inceptionn
 from fanin.sim.codec.tasks import cnn
 from fanin.sim.codec.trainers import Training
@@ -129,9 +130,10 @@ def trials(
     parent, child = get_context("spawn").Pipe(duplex=False)
     with tempfile.TemporaryDirectory() as folder, parent:
         arguments = (folder, child, list(names), seeds, epochs)
-        context = start_processes(
-            _rank, args=arguments, nprocs=RANKS, join=False, daemon=True, start_method="spawn"
-        )
+        with safe_path():
+            context = start_processes(
+                _rank, args=arguments, nprocs=RANKS, join=False, daemon=True, start_method="spawn"
+            )
         child.close()
         try:
             for name in names:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup, ReduceOp
 
+from fanin.base.printable import print_note
 from fanin.torch import BACKEND
 from fanin.torch.adders import Adder, Float32, GoldenRing, GoldenSwitch
 from fanin.torch.options import Collective, Options, Run
@@ -355,7 +355,7 @@ class FaninGroup(ProcessGroup):
         Print the message once, in one line: PyTorch wraps the exception in many lines.
         """
         if not self._failure:
-            print(f"{BACKEND}: {message}", file=sys.stderr, flush=True)
+            print_note(f"{BACKEND}: {message}")
             self._failure = message
             self._peers.mark_informed()
             with contextlib.suppress(RuntimeError):  # the store may have ended

@@ -29,7 +29,7 @@ def load_external_data(path: Path, proto: ModelProto) -> None:
         if file is None:
             location = fields.get("location", "")
             raise ValueError(f"{tensor.name}: its data are in no file of the model's folder: {location!r}")
-        size = sizes.setdefault(file, file.stat().st_size)
+        size = sizes.setdefault(file.resolve(), file.stat().st_size)  # a file has many spellings
         total += max(int(fields.get("length", size)), 0)
     if total > max(MAX_UNPACKED_BYTES, sum(sizes.values())):
         raise ValueError(f"its tensors name {total:,} bytes of external data, more than their files have")

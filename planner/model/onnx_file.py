@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import resource
 import textwrap
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import onnx
-from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from fanin.base.errors import InputError
 from fanin.cnn.layers.layer import MAX_SIZE
@@ -14,6 +17,18 @@ from fanin.planner.model.onnx_external import load_external_data
 
 OLDEST_OPSET = 7  # in older opsets, Add and Gemm broadcast by attributes
 MAX_CONCATENATION = 1 << 16  #: maximum words of a concatenation that depends on the frames: a shape
+MAX_READ_WORDS = 1 << 22  #: maximum words of all lists, counted at each node where inference may read them
+MAX_INFERENCE_BYTES = 1 << 31  #: memory that inference may take
+MAX_RANK = 64  #: maximum dimensions of a tensor
+_SHAPED = {"Reshape": 2, "Expand": 2, "ConstantOfShape": 1, "Unsqueeze": 2}  # input with a word per dimension
+#: Operators whose results are no lists, whatever their weights are.
+_NO_LIST = {"AveragePool", "BatchNormalization", "Conv", "Flatten", "Gemm", "GlobalAveragePool", "MaxPool"}
+#: Operators whose results onnx computes if they are lists.
+_PROPAGATED = {
+    schema.name
+    for schema in onnx.defs.get_all_schemas_with_history()
+    if schema.has_data_propagation_function and schema.domain in ("", "ai.onnx")
+}
 OPEN_BATCH = 7919  # number used for a batch of any size; a prime that no network has as a dimension
 DOMAINS = ("", "ai.onnx")
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
@@ -51,23 +66,78 @@ def infer_shapes(path: Path, proto: ModelProto) -> ModelProto:
         entry.type.tensor_type.ClearField("shape")
     _check_lengths(path, proto.graph)
     try:
-        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+        with _bounded_memory(MAX_INFERENCE_BYTES):
+            return onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except Exception as error:
         raise InputError(f"{path}: its shapes do not fit: {_error_text(error)}") from None
 
 
+@contextlib.contextmanager
+def _bounded_memory(most: int) -> Iterator[None]:
+    """Let this process take at most ``most`` bytes more, for sizes that only inference finds."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + most
+    if before[0] != resource.RLIM_INFINITY:
+        limit = min(limit, before[0])
+    resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
 def _check_lengths(path: Path, graph: GraphProto) -> None:
-    """Raise InputError for a concatenation longer than any shape, which onnx would compute."""
-    lengths = {tensor.name: tensor.dims[0] for tensor in graph.initializer if len(tensor.dims) == 1}
-    for node in graph.node:
+    """Raise InputError for lists, and ranks, that are longer than any shape.
+
+    onnx's inference reads a list again at each node that has it as an input, and computes concatenations.
+    """
+    lengths: dict[str, int] = {}
+    total = 0
+    for node, location in _nodes(path, graph, lengths):
         input_lengths = [lengths.get(name, 1) for name in node.input]
         length = sum(input_lengths) if node.op_type == "Concat" else max(input_lengths, default=1)
         if node.op_type == "Concat" and length > MAX_CONCATENATION:
-            name = node.name or node.output[0]
+            raise InputError(f"{location}: joins {length:,} words, more than {MAX_CONCATENATION:,}")
+        is_shaped = node.op_type in _SHAPED and len(input_lengths) >= _SHAPED[node.op_type]
+        rank = input_lengths[-1] if is_shaped else 0
+        if node.op_type != "Constant":
+            rank = max([rank, *(len(each.ints) // 2 for each in node.attribute)])  # pads: two for a dimension
+        if rank > MAX_RANK:
+            raise InputError(f"{location}: has {rank:,} dimensions, more than {MAX_RANK}")
+        if node.op_type in _PROPAGATED or node.op_type in _SHAPED:
+            total += sum(lengths.get(name, 0) for name in node.input)
+        if total > MAX_READ_WORDS:
+            raise InputError(f"{path}: its nodes read lists of more than {MAX_READ_WORDS:,} words in all")
+        if node.op_type == "Constant":
+            _add_lists(location, (each.t for each in node.attribute), lengths, node.output[0])
+            numbers = sum(len(each.ints) + len(each.floats) for each in node.attribute)
+            lengths[node.output[0]] = max(lengths.get(node.output[0], 1), numbers)
+        elif node.op_type not in _NO_LIST:
+            for name in node.output:
+                lengths[name] = max(lengths.get(name, 1), length)
+
+
+def _nodes(path: Path, graph: GraphProto, lengths: dict[str, int]) -> Iterator[tuple[NodeProto, str]]:
+    """Yield the nodes of a graph and of the graphs in it, with their places; add the weights to ``lengths``."""
+    _add_lists(str(path), graph.initializer, lengths)
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _nodes(path, inner, lengths)
+        yield node, f"{path}: node {node.name or next(iter(node.output), '')} ({node.op_type})"
+
+
+def _add_lists(location: str, tensors: Iterable[TensorProto], lengths: dict[str, int], name: str = "") -> None:
+    """Add the lengths of tensors that are lists. Raises InputError for a tensor of a large rank."""
+    for tensor in tensors:
+        if len(tensor.dims) > MAX_RANK:
             raise InputError(
-                f"{path}: node {name} (Concat): joins {length:,} words, more than {MAX_CONCATENATION:,}"
+                f"{location}: has a tensor of {len(tensor.dims):,} dimensions, more than {MAX_RANK}"
             )
-        lengths |= dict.fromkeys(node.output, length)
+        if len(tensor.dims) == 1:
+            key = name or tensor.name
+            lengths[key] = max(lengths.get(key, 1), tensor.dims[0])
 
 
 def folded_normalisation(path: Path, graph: GraphProto) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ from fanin.base.cache import (
     unfinished_entry,
 )
 from fanin.base.errors import InputError, ToolFailed
+from fanin.base.printable import print_note
 
 EXECUTABLE = "simulation"
 _JOBS = min(8, os.cpu_count() or 1)
@@ -270,7 +271,7 @@ def _model_build(job: _Job, folder: Path, runtime: Path, verilator: Verilator) -
 
 def _report(quiet: bool, text: str) -> None:
     if not quiet:
-        print(text, file=sys.stderr, flush=True)
+        print_note(text)
 
 
 def _common_arguments(top: str, prefix: str, verilator: Verilator, compiler_flags: str = "") -> list[str]:

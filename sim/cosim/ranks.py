@@ -24,6 +24,7 @@ import numpy as np
 
 from fanin import __version__
 from fanin.base.errors import InputError, ToolFailed
+from fanin.base.printable import print_note
 from fanin.sim.cosim.build import build
 from fanin.sim.cosim.meeting import STOPPED, TIMEOUT
 from fanin.sim.cosim.process import SimulationFailed, execute
@@ -254,7 +255,7 @@ def _receive(comm: Communicator, source: int, *, name: str = "", timeout: float 
 
 def _abort(comm: Communicator, reason: str) -> NoReturn:
     """End all ranks, because one of them hangs."""
-    print(f"fanin: error: {reason}", file=sys.stderr, flush=True)
+    print_note(f"fanin: error: {reason}")
     comm.Abort(1)
     raise SystemExit(1)
 

@@ -8,14 +8,16 @@ import secrets
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from fanin.host.lobby import Lobby
 
 TIMEOUT = 60.0  # seconds in which all ranks must have connected
+_ANSWER = 600.0  # seconds in which rank 0 must answer; before, it sends orders to all ranks, one after another
 _OTHER_FILES = 256  # files that a process may have open, in addition to a socket per rank
-_HELLO = struct.Struct("<32sI")  # the meeting's secret, and the rank of the socket's owner
+_HELLO = struct.Struct("<I32s32s")  # rank of the socket's owner, its nonce, and its proof
+_PROOF = 32  # bytes of a proof: HMAC-SHA256 by the meeting's secret, which is never sent
 
 
 class RendezvousFailed(Exception):
@@ -24,7 +26,7 @@ class RendezvousFailed(Exception):
 
 @dataclass(frozen=True)
 class Place:
-    """Address where rank 0 listens, and a secret that identifies the ranks of this run; sent by MPI."""
+    """Address where rank 0 listens, and a secret, sent by MPI. Both sides prove that they know the secret."""
 
     host: str
     port: int
@@ -51,7 +53,7 @@ class Listener:
                 while len(sockets) < len(self._names) - 1:
                     guest, hello = lobby.next(deadline)
                     rank = self._rank_in(hello)
-                    if rank is None or rank in sockets:
+                    if rank is None or rank in sockets or not self._answered(guest, hello):
                         guest.close()  # no rank of this run, for instance a port scanner
                     else:
                         sockets[rank] = _configure(guest)
@@ -74,10 +76,24 @@ class Listener:
         self._socket.close()
 
     def _rank_in(self, hello: bytes) -> int | None:
-        """Return the rank that a hello names; None if its secret or rank is wrong."""
-        secret, rank = _HELLO.unpack(hello)
-        is_valid = hmac.compare_digest(secret, self.place.secret) and 0 < rank < len(self._names)
-        return rank if is_valid else None
+        """Return the rank of a guest; None for a stranger."""
+        rank, nonce, proof = _HELLO.unpack(hello)
+        known = hmac.compare_digest(proof, _proof(self.place, b"guest", rank, nonce))
+        return rank if known and 0 < rank < len(self._names) else None
+
+    def _answered(self, guest: socket.socket, hello: bytes) -> bool:
+        """Send rank 0's proof to a rank; return whether the rank is still connected."""
+        rank, nonce, _ = _HELLO.unpack(hello)
+        try:
+            guest.sendall(_proof(self.place, b"host", rank, nonce))
+        except OSError:
+            return False
+        return True
+
+
+def _proof(place: Place, role: bytes, rank: int, nonce: bytes) -> bytes:
+    """Return the proof that a side knows the secret; the guest's ``nonce`` makes each proof a new one."""
+    return hmac.digest(place.secret, role + struct.pack("<I", rank) + nonce, "sha256")
 
 
 def _allow_open_files(files: int) -> None:
@@ -89,13 +105,46 @@ def _allow_open_files(files: int) -> None:
 
 
 def connect(place: Place, rank: int) -> socket.socket:
-    """Return the socket of ``rank``, which is not 0, to rank 0. Raises RendezvousFailed."""
+    """Connect as another rank than 0, and wait for rank 0's proof; its data are unpickled.
+
+    Raises RendezvousFailed.
+    """
     try:
-        channel = socket.create_connection((place.host, place.port), TIMEOUT)
-        channel.sendall(_HELLO.pack(place.secret, rank))
+        channel, check = greet(place, rank)
+        try:
+            check()
+        except BaseException:
+            channel.close()
+            raise
     except OSError as error:
         raise RendezvousFailed(f"{place.host}, port {place.port} cannot be reached: {error}") from None
     return _configure(channel)
+
+
+def greet(place: Place, rank: int) -> tuple[socket.socket, Callable[[], None]]:
+    """Connect and send a rank's hello; return the socket, and the check of rank 0's answer. Raises OSError."""
+    nonce = secrets.token_bytes(32)
+    channel = socket.create_connection((place.host, place.port), TIMEOUT)
+    channel.sendall(_HELLO.pack(rank, nonce, _proof(place, b"guest", rank, nonce)))
+
+    def check() -> None:
+        answer = _received(channel, _PROOF, time.monotonic() + _ANSWER)
+        if not hmac.compare_digest(answer, _proof(place, b"host", rank, nonce)):
+            raise RendezvousFailed(f"{place.host}, port {place.port}: not rank 0 of this run answers")
+
+    return channel, check
+
+
+def _received(channel: socket.socket, size: int, until: float) -> bytes:
+    """Receive ``size`` bytes, or fewer if the peer ends before. Raises TimeoutError after ``until``."""
+    data = b""
+    while len(data) < size:
+        channel.settimeout(max(until - time.monotonic(), 0.001))
+        part = channel.recv(size - len(data))
+        if not part:
+            break
+        data += part
+    return data
 
 
 def _configure(channel: socket.socket) -> socket.socket:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from fanin.base.errors import InputError, ToolFailed
 from fanin.base.limits import CLOCK_MHZ
+from fanin.base.tools import python_module
 from fanin.ring.facts import RingConfig
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.network import LinkConfig
@@ -93,7 +94,7 @@ class _Simulation:
                 listener.bind(address)
                 listener.listen()
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", __name__, address],
+                    python_module(__name__, address),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     start_new_session=True,  # only this program gets the terminal's Ctrl-C, and then hangs up

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from fanin.base.tools import python_module
 from fanin.ring.facts import RingConfig
 from fanin.sim.cosim import ranks
 from fanin.sim.cosim.clock import Clock
@@ -81,7 +82,7 @@ def _meeting_seconds(size: int, meetings: int) -> float:
 def main(nodes: str, values: str, runs: str, count: str) -> int:
     """Measure on ``count`` ranks, print the result at rank 0, and return the exit status."""
     if int(count) > 1 and not is_started():
-        processes = Processes([sys.executable, "-m", "fanin.sim.scale.point", *sys.argv[1:]], int(count))
+        processes = Processes(python_module("fanin.sim.scale.point", *sys.argv[1:]), int(count))
         try:
             return processes.wait()
         finally:

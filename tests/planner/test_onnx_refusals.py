@@ -2,7 +2,9 @@
 
 import os
 import random
+import resource
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -10,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from fanin.base.errors import InputError
+from fanin.planner.model import onnx_file
 from fanin.planner.model.load import load_model
 from fanin.planner.model.onnx_external import external_files
 from fanin.planner.model.onnx_model import load_onnx
@@ -290,6 +293,95 @@ def test_external_data_that_many_tensors_name_are_counted_for_each(tmp_path, mon
     monkeypatch.setattr("fanin.planner.model.onnx_external.load_external_data_for_tensor", None)  # before
     said = "its tensors name 960 bytes of external data, more than their files have"
     assert _refused_file(path) == f"is not a valid ONNX model: {said}"
+
+
+def test_external_data_of_many_spellings_are_counted_once(tmp_path, monkeypatch):
+    path = tmp_path / "net.onnx"
+    (tmp_path / "d").mkdir()
+    _external(path, "weights", tensors=4)
+    proto = onnx.load(path, load_external_data=False)
+    for number, tensor in enumerate(proto.graph.initializer):
+        if tensor.external_data:
+            tensor.external_data[0].value = "d/../" * number + "weights"
+    path.write_bytes(proto.SerializeToString())
+    monkeypatch.setattr("fanin.planner.model.onnx_external.MOST_BYTES", 959)
+    monkeypatch.setattr("fanin.planner.model.onnx_external.load_external_data_for_tensor", None)  # before
+    assert "its tensors name 960 bytes of external data, more than their files have" in _refused_file(path)
+
+
+def _integers(form, words):
+    """A net and a list of integers in it, as an initializer or from a node."""
+    net = Net("N", 12)
+    value = np.ones(words, np.int64)
+    if form == "initializer":
+        return net, net.constant(value, np.int64)
+    if form == "value":
+        return net, net("Constant", value=onnx.numpy_helper.from_array(value))
+    return net, net("Constant", value_ints=value)
+
+
+def _in_body(words):
+    """A net with a Constant and a Concat in both branches of an If."""
+    net = Net("N", 12)
+    inner, short = _integers("value", words)
+    inner("Concat", *([short] * 3), axis=0)
+    body = helper.make_graph(
+        inner.nodes, "b", [], [helper.make_tensor_value_info("o", TensorProto.INT64, None)]
+    )
+    body.output[0].name = inner.nodes[-1].output[0]
+    net("If", net.constant(True, bool), then_branch=body, else_branch=body)
+    return net
+
+
+@pytest.mark.parametrize("form", ["initializer", "value", "ints"])
+def test_integers_that_inference_would_compute_are_bounded(refuse, monkeypatch, form):
+    monkeypatch.setattr("fanin.planner.model.onnx_file.onnx.shape_inference.infer_shapes", None)  # before
+    net, short = _integers(form, 30_000)
+    net("Reshape", "x", net("Concat", short, short, short, net("Shape", "x"), axis=0))  # not folded
+    assert refuse(net).endswith("(Concat): joins 90,001 words, more than 65,536")
+    net, short = _integers(form, 30_000)
+    for _ in range(140):
+        net("Add", short, net("Shape", "x"))
+    assert refuse(net) == "its nodes read lists of more than 4,194,304 words in all"
+    net, short = _integers(form, 65)
+    net("Reshape", "x", short)
+    assert refuse(net).endswith("(Reshape): has 65 dimensions, more than 64")
+
+
+def test_bodies_of_nodes_are_bounded_like_the_graph(refuse, monkeypatch):
+    monkeypatch.setattr("fanin.planner.model.onnx_file.onnx.shape_inference.infer_shapes", None)  # before
+    monkeypatch.setattr("fanin.planner.model.onnx_file.onnx.checker.check_model", lambda _: None)
+    assert refuse(_in_body(30_000)).endswith("(Concat): joins 90,000 words, more than 65,536")
+
+
+def test_tensors_of_many_dimensions_are_refused(refuse, monkeypatch):
+    monkeypatch.setattr("fanin.planner.model.onnx_file.onnx.shape_inference.infer_shapes", None)  # before
+    net = Net("N", 12)
+    weights = net.weight(1)
+    net.weights[-1].dims[:] = [1] * 65
+    net("Relu", weights)
+    assert refuse(net) == "has a tensor of 65 dimensions, more than 64"
+
+
+@pytest.mark.parametrize("op", ["Concat", "Gather"])
+def test_lists_that_only_inference_knows_take_bounded_memory(refuse, monkeypatch, op):
+    monkeypatch.setattr("fanin.planner.model.onnx_file.MOST_MEMORY", 1 << 26)
+    net = Net("N", 12)
+    long = net("ConstantOfShape", net.constant([1 << 33], np.int64))
+    net(op, long, net("Shape", "x") if op == "Gather" else long, axis=0)
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    assert refuse(net) == "its shapes do not fit: std::bad_alloc"
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
+def test_many_joined_maps_are_no_list_of_integers():
+    """A dense block: each map is joined to those before it, which doubles no list."""
+    net = Net("N", 2, 4, 4)
+    maps = ["x"]
+    for _ in range(20):
+        maps.append(net.conv(net("Concat", *maps, axis=1), (2, 2 * len(maps), 1, 1)))
+    proto = net.proto()
+    onnx_file._check_lengths(Path("net.onnx"), proto.graph)
 
 
 def test_external_data_are_files_in_the_model_s_folder(tmp_path):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import shutil
 from pathlib import Path
 
 from fanin.base.errors import InputError
+from fanin.base.plain import copy_plain
 from fanin.boards.run.folder import (
     BITSTREAM_FILE,
     BOARD_BUILD,
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         status.show(f"{board.name}: other addresses")
         renumber(build.project, old_identity, new_identity, project)
         for name in (NETLIST, TIMING):
-            shutil.copy(build.project / name, project)
+            copy_plain(build.project, project, name)
         if has_bitstream:
             run_step(packing(Tools.find().ecppack), project, timeout=_PACKING_S)
             (project / BITSTREAM).rename(folder / BITSTREAM_FILE)

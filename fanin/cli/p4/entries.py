@@ -20,6 +20,7 @@ from fanin.sim.switch.embedded import Switch
 _MATCHES = (Exact, Ternary, Lpm, Range)
 _NUMBER = "a number, or as text hexadecimal (0x88b5), a MAC address (02:00:00:00:00:01) or IPv4 (10.0.0.1)"
 _MAX_BYTES = 16 << 20  # of the file
+MAX_REPLICAS = 1 << 10  # of a group or session
 _SESSION_BITS = 32  # of v1model's clone
 _MAC = r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}"
 
@@ -114,15 +115,17 @@ def _session(place: str, item: Mapping[str, Any]) -> _Session:
 def _replicas(place: str, item: Mapping[str, Any]) -> tuple[Replica, ...]:
     if not isinstance(item["replicas"], list):
         raise InputError(f"{place}: replicas: must be a list")
-    replicas: list[Replica] = []
+    if len(item["replicas"]) > MAX_REPLICAS:
+        raise InputError(f"{place}: replicas: has {len(item['replicas']):,}, more than {MAX_REPLICAS:,}")
+    replicas: dict[tuple[int, int], Replica] = {}
     for number, replica in enumerate(item["replicas"]):
         replica_place = f"{place}: replicas: {number}"
         _fields(replica_place, _object(replica_place, replica), Replica)
         parsed = Replica(**{name: _number(f"{replica_place}: {name}", v) for name, v in replica.items()})
-        if (parsed.port, parsed.id) in ((other.port, other.id) for other in replicas):
+        if (parsed.port, parsed.id) in replicas:
             raise InputError(f"{replica_place}: port {parsed.port} occurs twice with the id {parsed.id}")
-        replicas.append(parsed)
-    return tuple(replicas)
+        replicas[parsed.port, parsed.id] = parsed
+    return tuple(replicas.values())
 
 
 def _match(place: str, fields: Any) -> Match:
@@ -168,13 +171,14 @@ def _number(place: str, value: Any) -> int:
     if isinstance(value, str):
         if re.fullmatch(_MAC, value):
             return int(value.replace(":", ""), 16)
-        if re.fullmatch(r"0[xX][0-9a-fA-F]+|[0-9]+", value):
+        # At most 8,192 bits, as in P4; Python converts no text of more than 4,300 digits.
+        if re.fullmatch(r"0[xX][0-9a-fA-F]{1,2048}|[0-9]{1,2467}", value):
             return int(value, 16 if value[:2].lower() == "0x" else 10)
         try:
             return int(ipaddress.IPv4Address(value))
         except ValueError:
             pass
-    raise InputError(f"{place}: must be {_NUMBER}, not {json.dumps(value)}")
+    raise InputError(f"{place}: must be {_NUMBER}, not {json.dumps(value)[:100]}")
 
 
 def _name_list(names: Mapping[str, Any]) -> str:

@@ -7,7 +7,6 @@ import json
 import multiprocessing
 import os
 import signal
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin.base.errors import CheckFailed, InputError, ToolFailed
+from fanin.base.printable import print_note
 from fanin.base.processes import die_with_parent
 from fanin.base.records import open_record
 from fanin.base.scratch import write_file
@@ -63,7 +63,7 @@ def execute(options: PlanOptions, call: Call, say: Callable[[str], None] = print
     split_factors, counts, output = factors(options.mp), device_counts(options.devices), options.output
     model, cluster = load_model(options.model), load_cluster(options.cluster)
     for note in model.notes:
-        print(f"fanin: warning: {note}", file=sys.stderr)
+        print_note(f"fanin: warning: {note}")
     is_sweep = counts is not None or len(split_factors) > 1
     kind = SWEEP if is_sweep else PLAN
     check_directory(output, kind)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 from fanin import __version__
 from fanin.base.errors import InputError
+from fanin.base.plain import copy_plain
 from fanin.base.records import Record
 from fanin.cnn.plan.execute import write_plan
 from fanin.cnn.run.conditions import RELIABLE_L2, Wires, wires_of
@@ -132,10 +132,11 @@ def _copy(source: Path, target: Path, kind: Kind) -> None:
     """Copy the files and folders that belong to a folder of that kind."""
     target.mkdir(parents=True)
     for name in kind.names:
-        if (source / name).is_dir():
-            shutil.copytree(source / name, target / name)
-        elif (source / name).is_file():
-            shutil.copy(source / name, target / name)
+        try:
+            copy_plain(source, target, name)
+        except OSError as error:  # for instance a link, which may lead to a file of the user's
+            cause = f"cannot be copied: {error.strerror or error} ({error.filename or name})"
+            raise InputError(f"{source / name}: {cause}") from None
 
 
 def write_build(folder: Path, build: Build, plan: Path) -> None:

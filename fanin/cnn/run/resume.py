@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
-import sys
 import tempfile
 from dataclasses import replace
 from itertools import count
@@ -13,6 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from fanin.base.errors import InputError
 from fanin.base.plain import folder_below
+from fanin.base.printable import print_note
 from fanin.base.records import open_record
 from fanin.base.scratch import as_input_error, scratch_prefix
 from fanin.cnn.run.build import PLAN_FOLDER, Build, open_build, planned_build, write_build
@@ -64,7 +64,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _warn(text: str) -> None:
-    print(f"fanin: warning: {text}", file=sys.stderr)
+    print_note(f"fanin: warning: {text}")
 
 
 def _report_finished(folder: Path, as_json: bool) -> int:

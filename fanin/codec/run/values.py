@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
+from fanin.base.archive import DAMAGE, npy_header
 from fanin.base.errors import InputError
 from fanin.base.printable import printable, terminal
 from fanin.codec.golden.file import FLOAT_BYTES, MAGIC, PIECE_VALUES
@@ -98,13 +99,12 @@ def _layout(file: BinaryIO, size: int) -> _Layout:
 
 def _npy_layout(file: BinaryIO, size: int) -> _Layout:
     try:
-        version = np.lib.format.read_magic(file)
-        read_header = (
-            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        )
-        shape, fortran, dtype = read_header(file)
-    except ValueError as error:
-        raise InputError(f"is not a complete .npy file: {error}") from error
+        shape, fortran, dtype, header = npy_header(file)
+    except DAMAGE as error:
+        raise InputError(f"is not a complete .npy file: {' '.join(str(error).split())}") from error
+    file.seek(header)
+    if min(shape, default=0) < 0:
+        raise InputError(f"is not a complete .npy file: its shape is {shape}")
     if dtype.kind != "f" or dtype.itemsize > 8:
         raise InputError(f"holds values of type {dtype}, not float32: save array.astype(numpy.float32)")
     if fortran and len(shape) > 1:

@@ -6,13 +6,13 @@ import argparse
 import os
 import resource
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 
 from fanin.base.cache import fresh_cache
 from fanin.base.errors import InputError
+from fanin.base.tools import python_module
 from fanin.evaluation.bench import figures, memory, nodes
 from fanin.evaluation.bench.nodes import NodeMeasurement, PathLatencies
 from fanin.evaluation.bench.result import Result
@@ -66,7 +66,7 @@ def _cpu_seconds() -> float:
 
 
 def _fanin(*arguments: str) -> None:
-    command = [sys.executable, "-m", "fanin", *arguments]
+    command = python_module("fanin", *arguments)
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 

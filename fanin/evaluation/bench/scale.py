@@ -7,7 +7,6 @@ import json
 import math
 import os
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from fanin import fixed
 from fanin.base.errors import InputError, ToolFailed
 from fanin.base.limits import CLOCK_MHZ
 from fanin.base.scratch import write_file
+from fanin.base.tools import python_module
 from fanin.evaluation.bench.figure import Figure, outputs, write
 from fanin.evaluation.bench.page import table
 from fanin.evaluation.bench.result import Result
@@ -151,7 +151,7 @@ def _headings(args: argparse.Namespace) -> list[str]:
 def _time_run(point: Point, runs: int) -> RunMeasurement:
     """Time the fastest of ``runs`` runs of a point, in separate processes. Raises ToolFailed."""
     numbers = (point.nodes, point.values, runs, point.ranks)
-    command = [sys.executable, "-m", "fanin.sim.scale.point", *map(str, numbers)]
+    command = python_module("fanin.sim.scale.point", *map(str, numbers))
     environment = {**os.environ, "FANIN_COSIM_DELAY": str(point.delay)}
     try:
         process = subprocess.run(

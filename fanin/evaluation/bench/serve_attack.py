@@ -13,13 +13,13 @@ import contextlib
 import os
 import select
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from fanin.base.errors import CheckFailed, ToolFailed
+from fanin.base.tools import python_module
 from fanin.evaluation.bench.result import Result
 from fanin.evaluation.bench.served import ServedSwitch, aggregate, cpu_seconds, serve_switch
 
@@ -119,7 +119,7 @@ def _measure_rates(switch: ServedSwitch, attackers: subprocess.Popen[str]) -> tu
 @contextlib.contextmanager
 def _attackers(switch: ServedSwitch, count: int) -> Iterator[subprocess.Popen[str]]:
     """Start the process of the attackers, which begin at its first line of input; kill it at the end."""
-    command = [sys.executable, "-m", "fanin.evaluation.bench.hostile", _ADDRESS, str(_DEVICE), str(count)]
+    command = python_module("fanin.evaluation.bench.hostile", _ADDRESS, str(_DEVICE), str(count))
     pipe = subprocess.PIPE
     with switch.lab.start("switch", command, stdin=pipe, stdout=pipe, text=True) as process:
         try:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -20,6 +19,7 @@ from fanin.base.errors import InputError
 from fanin.base.processes import die_with_parent
 from fanin.base.records import open_record
 from fanin.base.scratch import write_file
+from fanin.base.tools import python_module
 from fanin.evaluation.reproduce.row import Measurement, Point
 
 FOLDER = "measured"  # folder of the commands' outputs in the output directory
@@ -133,7 +133,7 @@ class MeasurementStore:
 
     def _run(self, measurement: Measurement) -> tuple[dict[str, Any], str, list[str]]:
         """Return the printed object, or else the cause of a failure, and the warnings."""
-        command = [sys.executable, "-m", "fanin", *self._arguments(measurement), "--json"]
+        command = python_module("fanin", *self._arguments(measurement), "--json")
         if measurement.folder:
             command += ["-o", str(self._folder / measurement.name)]
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fanin.base.errors import ToolFailed
+from fanin.base.printable import print_note
 from fanin.glm.run.progress import Following, simulate
 from fanin.glm.run.state import About, load, names_of, save
 from fanin.host.board import BoardError
@@ -152,7 +152,7 @@ class Attempts:
         epoch = self.history.epoch if self.history else 0
         survival.restarts.append({"error": cause_of(failure), "epoch": epoch, "job": survival.job})
         place = f"after epoch {epoch}" if epoch else "from the start"
-        print(f"fanin: warning: {cause_of(failure)}; restarts {place} as job {survival.job}", file=sys.stderr)
+        print_note(f"fanin: warning: {cause_of(failure)}; restarts {place} as job {survival.job}")
         self._changed()
 
     def _keep(self, run: TrainRun) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fanin.base.errors import InputError
+from fanin.base.printable import print_note
 from fanin.base.records import open_record
 from fanin.glm.run.options import GlmOptions
 from fanin.glm.run.state import About, State, last_whole
@@ -91,7 +91,7 @@ def open_earlier(options: GlmOptions) -> tuple[GlmOptions, Earlier]:
         if newest := last_whole(folder / part):
             name, states[part], defect = newest
             if defect:
-                print(f"fanin: warning: {defect}; resumes from {folder / part / name}", file=sys.stderr)
+                print_note(f"fanin: warning: {defect}; resumes from {folder / part / name}")
     if not states:
         raise InputError(
             f"{folder}: has no state to resume from: run without --checkpoint, or stopped before the first"

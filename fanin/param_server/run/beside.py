@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fanin.base.errors import InputError
-from fanin.base.printable import terminal
+from fanin.base.printable import print_note
 from fanin.param_server.facts import Algorithm
 from fanin.param_server.run.options import ParamServerOptions
 from fanin.runs.option import Option, options_of
@@ -47,7 +47,7 @@ def _option(name: str, entry: str) -> Option:
         if name == option.name.replace("_", "-"):
             return option
         if name in option.aliases:
-            print(f"fanin: note: --beside {entry}: {name} is {option.name} now", file=terminal())
+            print_note(f"fanin: note: --beside {entry}: {name} is {option.name} now")
             return option
     names = ", ".join(option.name.replace("_", "-") for option in _CHANGEABLE)
     raise InputError(f"{name} is none of {names}")

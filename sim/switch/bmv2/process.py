@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from fanin.base.errors import InputError, ToolFailed
+from fanin.base.plain import read_plain
+from fanin.base.scratch import is_alive, machine
 from fanin.base.tools import program
 from fanin.host.lab import in_namespace
 from fanin.p4.aggregation import Target
@@ -36,6 +38,7 @@ INSTALL = "install BMv2 (p4lang's package p4lang-bmv2, or from source; docs/refe
 _UTIL_LINUX = "install util-linux"
 _IPROUTE = "install iproute2"
 _PREFIX = "fanin-bmv2-"
+_OWNER = "owner"  # file with the machine of the folder's process
 _SOCKET_PATH = 107  # most bytes of a path, without the terminating 0
 _QUOTED_LINES = 3  # lines quoted from its log, and from its output
 _SYSTEM_TIMEOUT = 5.0  # seconds, for the operating system
@@ -94,6 +97,7 @@ class BmvProcess:
         guard += ["sh", "-c", _ORPHAN, "sh", str(os.getpid())]
         self.veth = veth
         self.folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=_home()))
+        (self.folder / _OWNER).write_text(machine())
         self._output, log = self.folder / "output", self.folder / "log"
         self._logs = (log.with_suffix(".txt"), self._output)  # BMv2 adds the suffix
         self.p4runtime = f"unix:{self.folder}/p4runtime"
@@ -185,11 +189,22 @@ def _home() -> Path:
 
 
 def _remove_stale() -> None:
-    """Remove this user's folders of killed owners, whose switches died with them."""
+    """Remove this user's folders of killed owners, whose switches died with them.
+
+    Folders of other machines and containers stay, since their process numbers mean nothing here.
+    """
     for folder in _home().glob(f"{_PREFIX}*"):
         owner = re.match(rf"{_PREFIX}(\d+)-", folder.name)
-        if owner and not Path(f"/proc/{owner[1]}").exists() and _is_own_folder(folder):
+        if owner and _is_own_folder(folder) and _is_of_this_machine(folder) and not is_alive(int(owner[1])):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_of_this_machine(folder: Path) -> bool:
+    """Whether a process of this machine, in the same namespace of processes, has made a folder."""
+    try:
+        return read_plain(folder / _OWNER, 1024).decode(errors="replace") == machine()
+    except OSError:
+        return False
 
 
 def _is_own_folder(path: Path) -> bool:

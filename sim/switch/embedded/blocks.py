@@ -27,7 +27,7 @@ _OUT_DIRECTIONS = ("out", "inout")
 class Generator:
     """Makes the Python text of a program: ``functions`` first, then ``objects``, which refer to them."""
 
-    def __init__(self, architecture: type, *, permissive: bool = False):
+    def __init__(self, architecture: type[Any], *, permissive: bool = False):
         self.architecture = architecture
         self.records = Records(permissive=permissive)
         self.functions = Source()
@@ -36,12 +36,21 @@ class Generator:
         self.externs: dict[str, ExternInfo] = {}
         self.digests: dict[ast.Call, DigestInfo] = {}
         self.instances = 0  # of controls and parsers
+        self._locals = 0  # values in parameters and local variables
         self.constants: dict[str, Any] = {}  # objects that the text refers to
         self.states: dict[str, str] = {}  # name of the state, by its function
         self._functions: dict[tuple[ast.Declaration, BlockContext | None], str] = {}
         self._actions: dict[ast.Action, int] = {}
         self._globals: dict[ast.Declaration, str] = {}
         self._run_functions: set[tuple[Any, BlockContext | None]] = set()
+
+    def hold(self, node: ast.Declaration) -> None:
+        """Count the values of a parameter or local variable. Raises P4Error above ``MAX_LOCALS``."""
+        self._locals += types.parts_in(node.type) + (types.width_of(node.type) or 0) // 64
+        if self._locals > budget.MAX_LOCALS:
+            raise P4Error(
+                node.position, f"parameters and variables have more than {budget.MAX_LOCALS:,} values"
+            )
 
     def repeats(self, node: ast.Call, instance: BlockContext | None) -> bool:
         """Return whether a call in ``instance`` runs a function that an earlier such call runs, too."""
@@ -55,12 +64,11 @@ class Generator:
         self._run_functions |= functions
         return is_repeated
 
-    def extern_class(self, position: Position, name: str) -> type:
+    def extern_class(self, position: Position, name: str) -> type[Any]:
         """Return the class that implements an extern object. Raises Refused if there is none."""
-        extern = getattr(self.architecture, "externs", {}).get(name)
-        if extern is None:
+        if name not in self.architecture.externs:
             raise Unsupported(position, f"the extern {name}")
-        return extern
+        return self.architecture.externs[name]
 
     def action_number(self, action: ast.Action) -> int:
         """Return the action's unique number, the value of ``action_run``."""
@@ -96,13 +104,16 @@ class Generator:
                 arguments.append(self.member_name(argument.value))
             else:
                 arguments.append(self.static(argument.value, instance))
-        python = self.objects.unique_name("x_" + kind.declaration.name)
+        python = self.objects.unique_name("e_" + kind.declaration.name)
         shape_name, kinds = f"{python}_class", f"{python}_types"
         self.constants[shape_name], self.constants[kinds] = python_class, kind.arguments
         makers, zeros = (
             "".join(f"lambda: {code(argument)}, " for argument in kind.arguments)
             for code in (self.records.new, self.records.zero)
         )
+        for function in body:
+            if function.name not in python_class.abstract:
+                raise Unsupported(function.position, f"the abstract function {function.name}")
         bodies = {f.name: self.function_of(f, instance) for f in body}
         methods = "".join(f"{method}={function}, " for method, function in bodies.items())
         self.objects.position = node.position
@@ -160,6 +171,7 @@ class Generator:
         body = CallBody(self, instance)
         names = []
         for parameter in node.parameters:
+            self.hold(parameter)
             body.python_names[parameter] = f"a_{parameter.name}"
             names.append(body.python_names[parameter])
             if parameter.direction in _OUT_DIRECTIONS:
@@ -214,6 +226,8 @@ class Instance:
         self.own_functions: set[ast.Declaration] = {
             n for n in node.locals if isinstance(n, ast.Action | ast.Function)
         }
+        for held in (*node.parameters, *variables):
+            generator.hold(held)
         self._slots: dict[ast.Declaration, str] = {p: f"p_{p.name}" for p in node.parameters}
         self._slots |= {v: f"l_{v.name}" for v in variables}
         source.position = node.position

@@ -91,6 +91,7 @@ class Body(ValueCode):
         """Emit nothing, since its uses have its value."""
 
     def _do_variable(self, node: ast.Variable) -> None:
+        self.generator.hold(node)
         code = self.records.new(node.type) if node.value is None else self.copy_code(node.value)
         name = self.python_names[node] = self.source.unique_name("v_" + node.name)
         self.source.emit(f"{name} = {code}")

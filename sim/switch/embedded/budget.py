@@ -15,6 +15,8 @@ MAX_ROUNDS = 1 << 16  #: maximum rounds of all loops, for one frame
 MAX_SECONDS = 20  #: maximum seconds for one frame, as a last bound beside those on rounds, states and passes
 #: Maximum values in all registers and counters of a program; a number counts once more for every 64 bits.
 MAX_VALUES = 1 << 25
+#: Maximum values in all parameters and local variables of a program's instances, counted in the same way.
+MAX_LOCALS = 1 << 22
 CLOCK_INTERVAL = 64  #: statements of a block after which its code reads the clock
 #: Generated code that refuses a frame after its deadline.
 CLOCK_CHECK = "if monotonic_ns() > ARCH.deadline: refuse_late()"

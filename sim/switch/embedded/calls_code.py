@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from keyword import iskeyword
-
 from fanin.sim.switch.embedded import ast, budget, types
 from fanin.sim.switch.embedded.body import Body, Place, Store
 from fanin.sim.switch.embedded.errors import Unsupported
@@ -12,6 +10,7 @@ from fanin.sim.switch.embedded.types import BOOL, VOID, Bits, base_of, is_scalar
 from fanin.sim.switch.embedded.values_code import has_effects
 
 _OUT_DIRECTIONS = ("out", "inout")
+_PACKET_METHODS = {"packet_in": ("extract", "lookahead", "advance", "length"), "packet_out": ("emit",)}
 
 
 class CallBody(Body):
@@ -163,9 +162,8 @@ class CallBody(Body):
     def _call_extern(self, node: ast.Call) -> str:
         function = node.callee.target
         owner = function.owner.name if function.owner else ""
-        method = getattr(self, f"_{owner}_{function.name}", None) if owner.startswith("packet_") else None
-        if method is not None:
-            code: str = method(node)
+        if function.name in _PACKET_METHODS.get(owner, ()):
+            code: str = getattr(self, f"_{owner}_{function.name}")(node)
             return code
         if function.name == "verify" and not owner:
             return self._verify(node)
@@ -177,7 +175,7 @@ class CallBody(Body):
 
     def _digest(self, node: ast.Call) -> str:
         """Send a digest with its present values; BMv2 ignores the receiver."""
-        if not hasattr(self.generator.architecture, "digest"):
+        if "digest" not in self.generator.architecture.functions:
             raise Unsupported(node.position, "this form of the extern function digest")
         receiver, value = (argument.value for argument in node.arguments)
         assert receiver is not None
@@ -211,18 +209,23 @@ class CallBody(Body):
         return self.python_name(node.target)
 
     def _call_architecture(self, node: ast.Call, function: ast.Function) -> str:
-        """Call a method of the architecture, or of an instance of one of its extern objects."""
+        """Call a method of the architecture, or of an instance of one of its extern objects.
+
+        The name in the Python text comes from the architecture's tables, never from the program.
+        """
         if isinstance(node.function, ast.Member):
             base = node.function.base
             assert isinstance(base, ast.Name)
             holder = self._extern_of(base)
             python_class = self.generator.extern_class(node.position, function.owner.name)
+            names = python_class.methods
         else:
             holder, python_class = "ARCH", self.generator.architecture
-        name = function.name + "_" * iskeyword(function.name)  # ``assert``
-        method = getattr(python_class, name, None)
-        if method is None:
+            names = python_class.functions
+        if function.name not in names:
             raise Unsupported(node.position, f"the extern function {function.name}")
+        name = names[function.name]
+        method = getattr(python_class, name)
         codes, stores = self._extern_arguments(node)
         if getattr(method, "takes_widths", False):
             codes.append(

@@ -10,7 +10,7 @@ from fanin.sim.switch.embedded.calls import same_parameters
 from fanin.sim.switch.embedded.errors import P4Error, Unsupported
 from fanin.sim.switch.embedded.lexer import Token, integer
 from fanin.sim.switch.embedded.names import translation
-from fanin.sim.switch.embedded.scope import Scope
+from fanin.sim.switch.embedded.scope import Scope, refuse_objects
 from fanin.sim.switch.embedded.statements import Statements
 from fanin.sim.switch.embedded.types import Bindings, Bits, base_of
 
@@ -86,6 +86,8 @@ class Checker(Statements):
 
     def _do_typealias(self, node: ast.TypeAlias) -> None:
         kind = self.resolve(node.type_node)
+        if node.new:
+            refuse_objects(node.position, kind)
         node.type = types.New(node.name, kind, translation(node.annotations)) if node.new else kind
         self.declare(node.name, node, node.position)
 
@@ -108,6 +110,7 @@ class Checker(Statements):
         outer = self.open_scope()
         node.type = self.type_variables(node.type_parameters, node.position)
         node.result = self.resolve(node.result_node)
+        refuse_objects(node.position, node.result)
         self.parameters(node.parameters)
         self.scope = outer
 

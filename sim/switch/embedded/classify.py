@@ -25,6 +25,7 @@ _DECLARING = {"header", "struct", "header_union", "control", "parser", "package"
 _OPERAND_ENDS = {"NAME", "TYPE", "THIS", ")", "]", "ERROR"}
 _CLOSE = {"(": ")", "[": "]", "{": "}"}
 _DEPTH = 256  # maximum nesting of braces
+_MAX_TYPE_PARAMETERS = 64  # maximum lists of type parameters that apply at one place
 _UNSUPPORTED = {"value_set": "a value_set", "list": "a list type"}
 
 
@@ -52,6 +53,9 @@ class Classifier:
         self._entries_depth: int | None = None  # brace depth of the current table entries
         self._typedef = False
         self._parameters: list[str] = []  # parameters that hide types inside the next braces
+        self._calls: dict[
+            int, bool
+        ] = {}  # whether a ``<`` opens type arguments of a call, by the place after it
 
     def run(self) -> list[Token]:
         """Return the tokens, classified; each annotation is one token."""
@@ -235,6 +239,8 @@ class Classifier:
 
     def _open_parameters(self) -> None:
         """Emit the ``< T, U >`` of a declaration; its names are types until the declaration ends."""
+        if sum(scope.of_parameters for scope in self._scopes) == _MAX_TYPE_PARAMETERS:
+            raise Unsupported(self._input[self._index].position, "a text nested this deep")
         scope = _Scope(self._depth, of_parameters=True)
         self._scopes.append(scope)
         while True:
@@ -291,15 +297,18 @@ class Classifier:
 
     def _is_call(self) -> bool:
         """Return whether the ``<`` before here opens type arguments of a call, and is not a comparison."""
-        depth = 1
-        for index in range(self._index, len(self._input)):
-            text = self._input[index].text
-            if text in (";", "{", "}"):
-                return False
-            depth += {"<": 1, ">": -1}.get(text, 0)
-            if depth == 0:
-                return self._text(index + 1 - self._index) == "("
-        return False
+        if self._index not in self._calls:  # look once at the whole text up to the next ; { or }
+            open_indices = [self._index]
+            for index in range(self._index, len(self._input)):
+                text = self._input[index].text
+                if text in (";", "{", "}"):
+                    break
+                if text == "<":
+                    open_indices.append(index + 1)
+                elif text == ">" and open_indices:
+                    self._calls[open_indices.pop()] = self._text(index + 1 - self._index) == "("
+            self._calls |= dict.fromkeys(open_indices, False)
+        return self._calls[self._index]
 
     def _bracket(self, token: Token) -> None:
         text = token.text

@@ -7,7 +7,7 @@ protocols, no module imports itself through other modules.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.description import ExternInfo, TableInfo
@@ -19,7 +19,7 @@ from fanin.sim.switch.embedded.source import Source
 class ProgramContext(Protocol):
     """Data that all blocks of a program share; ``functions`` is the text of their functions."""
 
-    architecture: type
+    architecture: type[Any]
     records: Records
     functions: Source
     tables: dict[str, TableInfo]
@@ -27,6 +27,9 @@ class ProgramContext(Protocol):
 
     def action_number(self, action: ast.Action) -> int:
         """Return the action's unique number."""
+
+    def hold(self, node: ast.Declaration) -> None:
+        """Count the values of a parameter or local variable. Raises P4Error if the program has too many."""
 
     def repeats(self, node: ast.Call, instance: BlockContext | None) -> bool:
         """Return whether a call in ``instance`` runs a function that an earlier such call runs, too."""
@@ -51,7 +54,7 @@ class ProgramContext(Protocol):
     def digest(self, node: ast.Call, kind: types.Type) -> str:
         """Return the name of the digest that a call of ``digest`` sends."""
 
-    def extern_class(self, position: Position, name: str) -> type:
+    def extern_class(self, position: Position, name: str) -> type[Any]:
         """Return the class that implements an extern object. Raises Refused if there is none."""
 
     def member_name(self, node: ast.Expression) -> str:

@@ -75,6 +75,8 @@ def load(
         return Program(tree, name, list(checker.errors), permissive=permissive)
     except P4Error:
         raise
+    except RunRefused as error:
+        raise Unsupported(Position(name, 1, 1), str(error)) from None
     except RecursionError:
         raise Unsupported(Position(name, 1, 1), "a text nested this deep") from None
     except Exception as error:  # an unexpected case must not give a wrong result

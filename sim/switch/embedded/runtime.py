@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from fanin.p4.control import MulticastGroup, Replica
 from fanin.sim.switch.embedded import budget, loops, packet, values
@@ -70,15 +70,25 @@ def takes_frame(method: Any) -> Any:
     return method
 
 
+def callable_names(names: str) -> dict[str, str]:
+    """Return the Python names of extern functions that have the same name in P4."""
+    return {name: name for name in names.split()}
+
+
 class ExternObject:
     """An instance of an extern. Subclasses take the constructor's arguments first.
 
+    - ``methods``: Python names of the methods that a program may call, by P4 name.
+    - ``abstract``: functions that a program may define in the braces of an instance.
     - ``name``: name for the control plane.
     - ``types``: its type arguments.
     - ``makers``: for each type argument, a function that returns an undefined value.
     - ``zeros``: for each type argument, a function that returns the initial value of a register.
     - ``arch``: the running architecture.
     """
+
+    methods: ClassVar[Mapping[str, str]] = {}
+    abstract: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -200,6 +210,8 @@ def _assign_fields(record: Any, values: tuple[Any, ...]) -> None:
 
 class CounterArray(ExternObject):
     """Packets and bytes, by index."""
+
+    methods = callable_names("count")
 
     def __init__(self, size: int, _kind: str = "packets_and_bytes", **extern: Any):
         super().__init__(**extern)

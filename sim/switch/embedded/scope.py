@@ -82,7 +82,10 @@ class Scopes:
         if isinstance(node, ast.NamedType):
             return self._resolve_name(node)
         if isinstance(node, ast.TupleType):
-            return types.Tuple(tuple(map(self.resolve, node.elements)))
+            elements = tuple(map(self.resolve, node.elements))
+            for part, kind in zip(node.elements, elements, strict=True):
+                refuse_objects(part.position, kind)
+            return types.Tuple(elements)
         if isinstance(node, ast.StackType):
             element = self.resolve(node.element)
             if not isinstance(element, types.Record) or element.kind == "struct":
@@ -148,6 +151,12 @@ def refuse_strings(position: Position, kind: Type) -> None:
     """Raise Unsupported for a string, which only externs and annotations may have."""
     if kind == types.STRING:
         raise Unsupported(position, "a stored string")
+
+
+def refuse_objects(position: Position, kind: Type) -> None:
+    """Raise P4Error for an extern's type where a value is stored; an extern is an instance, not a value."""
+    if isinstance(kind, types.External | types.Block):
+        raise P4Error(position, f"a value of type {kind}")
 
 
 def _same_arity(first: ast.Function, second: ast.Function) -> bool:

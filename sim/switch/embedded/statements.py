@@ -6,7 +6,7 @@ from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.calls import Calls
 from fanin.sim.switch.embedded.errors import P4Error, Unsupported
 from fanin.sim.switch.embedded.loops import ForIn, ForLoop
-from fanin.sim.switch.embedded.scope import refuse_strings
+from fanin.sim.switch.embedded.scope import refuse_objects, refuse_strings
 from fanin.sim.switch.embedded.types import BOOL, VOID, Bits, Type, base_of
 
 
@@ -154,6 +154,7 @@ class Statements(Calls):
         if node.type_parameters:
             raise Unsupported(node.position, "a function with type parameters")
         node.result = self.resolve(node.result_node)
+        refuse_objects(node.position, node.result)
         self.parameters(node.parameters)
         self.returns = node.result
         outer_jumps, self.jumps = self.jumps, ("return",)
@@ -169,6 +170,8 @@ class Statements(Calls):
             parameter.type = self.resolve(parameter.type_node)
             if parameter.type == VOID:
                 raise P4Error(parameter.position, "a parameter of type void")
+            if parameter.direction:
+                refuse_objects(parameter.position, parameter.type)
             if parameter.default is not None:
                 parameter.default = self.value(parameter.default, parameter.type)
             self.declare(parameter.name, parameter, parameter.position)

@@ -17,6 +17,7 @@ from fanin.sim.switch.embedded.runtime import (
     ExternObject,
     RegisterArray,
     Replication,
+    callable_names,
     run_block,
     takes_frame,
 )
@@ -49,6 +50,8 @@ UNSET = _Unset()
 class Register(RegisterArray):
     """``Register``."""
 
+    methods = callable_names("read write")
+
     def __init__(self, size: int, initial: int = 0, **extern: Any):
         super().__init__(size, **extern)
         if initial:
@@ -74,6 +77,9 @@ class Register(RegisterArray):
 
 class RegisterAction(ExternObject):
     """``RegisterAction``: one read, change and write of a register."""
+
+    methods = callable_names("execute")
+    abstract = ("apply",)
 
     def __init__(
         self, register: Register, *, apply: Callable[..., tuple[Any, ...]] | None = None, **extern: Any
@@ -112,6 +118,8 @@ class Counter(CounterArray):
 class DirectCounter(ExternObject):
     """``DirectCounter`` of packets; does not count in a default action."""
 
+    methods = callable_names("count")
+
     def __init__(self, kind: str, **extern: Any):
         super().__init__(**extern)
         _only_packets(kind)
@@ -130,6 +138,8 @@ class DirectCounter(ExternObject):
 
 class Checksum(ExternObject):
     """``Checksum``; each packet starts from an empty one."""
+
+    methods = callable_names("add subtract verify get update")
 
     def __init__(self, **extern: Any):
         super().__init__(**extern)
@@ -172,6 +182,7 @@ class Checksum(ExternObject):
 class Hash(ExternObject):
     """``Hash`` with the algorithms that need no polynomial."""
 
+    methods = callable_names("get")
     _WIDTHS: ClassVar = {"CRC16": 16, "CRC32": 32, "XOR16": 16, "IDENTITY": 64}
 
     def __init__(self, algorithm: str, **extern: Any):
@@ -195,6 +206,7 @@ class Tna(Budget):
         "Register": Register, "RegisterAction": RegisterAction, "Counter": Counter,
         "DirectCounter": DirectCounter, "Checksum": Checksum, "Hash": Hash,
     }  # fmt: skip
+    functions: ClassVar = callable_names("max min")
 
     @staticmethod
     def constants(blocks: list[Any]) -> dict[str, Any]:

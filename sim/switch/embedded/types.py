@@ -256,14 +256,16 @@ def instantiate(record: Record, arguments: tuple[Type, ...]) -> Record:
 
 
 def parts_in(kind: Type) -> int:
-    """Return the number of scalar values in a ``kind``; variables and types without parts count as one."""
+    """Return the number of scalar values in a ``kind``; any type without parts counts as one."""
+    if isinstance(kind, New):
+        return parts_in(kind.base)
     if isinstance(kind, Record):
         if not kind.parts:
-            kind.parts = sum(map(parts_in, kind.fields.values()))
+            kind.parts = max(1, sum(map(parts_in, kind.fields.values())))
         return kind.parts
     if isinstance(kind, Stack):
-        return kind.size * parts_in(kind.element)
-    return sum(map(parts_in, kind.elements)) if isinstance(kind, Tuple) else 1
+        return max(1, kind.size * parts_in(kind.element))
+    return max(1, sum(map(parts_in, kind.elements))) if isinstance(kind, Tuple) else 1
 
 
 def base_of(kind: Type) -> Type:

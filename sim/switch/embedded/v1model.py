@@ -23,6 +23,7 @@ from fanin.sim.switch.embedded.runtime import (
     RegisterArray,
     Replication,
     Session,
+    callable_names,
     run_block,
     takes_widths,
 )
@@ -36,6 +37,8 @@ NORMAL, INGRESS_CLONE, EGRESS_CLONE, _, RECIRCULATED, REPLICATED, RESUBMITTED = 
 
 class Register(RegisterArray):
     """``register``."""
+
+    methods = callable_names("read write")
 
     def read(self, index: int) -> Any:
         """Return the value; undefined beyond the end."""
@@ -60,6 +63,8 @@ class Register(RegisterArray):
 class DirectCounter(ExternObject):
     """``direct_counter``; counts every hit of its table automatically."""
 
+    methods = callable_names("count")
+
     def __init__(self, _kind: str, **extern: Any):
         super().__init__(**extern)
 
@@ -75,6 +80,8 @@ class DirectCounter(ExternObject):
 
 class Meter(ExternObject):
     """``meter`` and ``direct_meter``, which have no rates here: every packet is green."""
+
+    methods = callable_names("execute_meter read")
 
     def __init__(self, *_: Any, **extern: Any):
         super().__init__(**extern)
@@ -109,6 +116,14 @@ class V1Model(Budget):
         "register": Register, "counter": CounterArray, "direct_counter": DirectCounter, "meter": Meter,
         "direct_meter": Meter, "action_profile": Profile, "action_selector": Profile,
     }  # fmt: skip
+    functions: ClassVar = {
+        **callable_names(
+            "mark_to_drop clone clone_preserving_field_list resubmit_preserving_field_list digest hash random "
+            "recirculate_preserving_field_list truncate log_msg assume verify_checksum update_checksum "
+            "verify_checksum_with_payload update_checksum_with_payload"
+        ),
+        "assert": "assert_",
+    }
 
     @staticmethod
     def constants(blocks: list[Any]) -> dict[str, Any]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import selectors
 import subprocess
-import sys
 import time
 
 from finsy.proto import rpc_code
 
 from fanin.base.errors import InputError
+from fanin.base.tools import python_module
 from fanin.sim.switch.service.calls import Calls
 from fanin.sim.switch.service.faults import Fault
 from fanin.sim.switch.service.link import Kind, Link, answer_fragments, pair
@@ -99,7 +99,7 @@ class P4RuntimeServer:
         link_end, front_end = pair()
         with front_end:
             number = front_end.fileno()
-            command = [sys.executable, "-m", "fanin.sim.switch.service.front", str(number), str(delay)]
+            command = python_module("fanin.sim.switch.service.front", str(number), str(delay))
             self._process = subprocess.Popen(
                 command, pass_fds=[number], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
             )

@@ -8,14 +8,16 @@ import sys
 import traceback
 import unicodedata
 from importlib import resources
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fanin.api.folder import Folder
 from fanin.base.errors import CheckFailed, DoesNotFit, InputError, ToolFailed
-from fanin.base.printable import _FORMULA, Printable, cell, printable, terminal
+from fanin.base.printable import _FORMULA, Printable, cell, print_note, printable, terminal
 from fanin.cli.main import main
+from fanin.runs.unfinished import stop_again
 
 CLEAR, TITLE, TURN = "\x1b[2J", "\x1b]0;owned\x07", "\u202e"
 
@@ -144,3 +146,29 @@ def test_an_input_error_is_one_line_whatever_it_holds(capsys, monkeypatch):
     monkeypatch.setattr("fanin.cli.main.run_on_ranks", fail)
     assert main(["verilog", "--list"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_notes_of_the_python_api_are_printable(tmp_path, capsys):
+    """An ONNX file's name of a node, in a warning of ``fanin.plan``; no command's stream is around it."""
+    print_note(f"a{TITLE}b")
+    with pytest.raises(KeyboardInterrupt, match=r"^a\\x1b\[2Jb$"):
+        stop_again(KeyboardInterrupt(), f"a{CLEAR}b")
+    with pytest.raises(SystemExit):
+        stop_again(SystemExit(1), f"c{CLEAR}d")
+    assert capsys.readouterr().err == "a\\x1b]0;owned\\x07b\nfanin: error: c\\x1b[2Jd\n"
+
+
+def test_no_module_of_the_python_api_prints_to_stderr_itself():
+    root = Path(__file__).parents[3]
+    apart = (
+        "fanin/cli/",
+        "fanin/evaluation/",
+        "fanin/campaign/",
+        "fanin/base/printable.py",
+        "sim/param_server/accuracy",
+    )
+    paths = [
+        path for folder in ("fanin", "sim", "planner", "hdl", "p4") for path in (root / folder).rglob("*.py")
+    ]
+    named = {str(path.relative_to(root)) for path in paths if "file=sys.stderr" in path.read_text()}
+    assert not [name for name in named if not name.startswith(apart)]

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import socket
+import sys
 import time
 from argparse import Namespace
 from dataclasses import replace
@@ -408,3 +409,11 @@ def test_the_local_cluster_has_no_pages(tmp_path):
             ):
                 with pytest.raises(HTTPError, match="404"):
                     urlopen(f"http://127.0.0.1:{port}{page}", timeout=10)
+
+
+def test_workers_take_no_modules_from_the_working_directory(tmp_path, monkeypatch):
+    """Dask starts them with ``python -c``, which puts the working directory first."""
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    with connected_client(Namespace(scheduler=None, workers=1), Path("c.toml"), {}, tmp_path) as (client, _):
+        assert client.submit(lambda: sys.flags.safe_path).result(100)
+    assert "PYTHONSAFEPATH" not in os.environ

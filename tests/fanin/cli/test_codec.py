@@ -279,6 +279,16 @@ def test_what_holds_no_float_values_is_refused(capsys, tmp_path):
     assert refused().startswith("is not a complete .npy file: ")
     path.write_bytes(whole[:6] + b"\x09" + whole[7:])
     assert refused().startswith("is not a complete .npy file: ")
+    for header, cause in (
+        (b"{'descr': '<f4', 'fortran_order': False, 'shape': (2,)\n", ""),
+        (b"(" * 9000, ""),
+        (b"{'descr': '<f4', 'fortran_order': False, 'shape': (-1,-2)}\n", "its shape is (-1, -2)"),
+        (b"{'descr': '<f4', 'fortran_order': False, 'shape': (2,), '\x1b[31m': 1}\n", ""),
+    ):
+        path.write_bytes(b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + bytes(8))
+        assert refused().startswith(f"is not a complete .npy file: {cause}")
+    path.write_bytes(b"\x93NUMPY\2\0" + struct.pack("<I", 0xFFFFFFFF) + bytes(1 << 20))
+    assert refused().startswith("is not a complete .npy file: ")
     with path.open("wb") as file:
         np.savez(file, np.ones(8, "f4"))
     assert refused().startswith("is a zip archive (.npz, .pt): ")

@@ -363,6 +363,11 @@ class TestBadInput:
                 [{"id": 1, "replicas": [{"port": 1}, {"port": 1, "id": 1}, {"port": 1, "id": 0}]}],
                 "item 0: replicas: 2: port 1 occurs twice with the id 0",
             ),
+            (
+                [{"id": 1, "replicas": [{"port": 1, "id": number} for number in range(1025)]}],
+                "item 0: replicas: has 1,025, more than 1,024",
+            ),
+            ([{"id": "9" * 5000, "replicas": []}], "item 0: id: must be a number"),
             ([{"session": 0, "replicas": []}], "item 0: session: must be 1 to 4294967295, not 0"),
             ([{"session": 3, "port": 1}], "item 0: has no field 'port'; it may have session, replicas"),
             ([{"session": 3, "replicas": [{"port": 511}]}], "item 0: clone session 3: there is no port 511"),

@@ -10,7 +10,15 @@ import pytest
 
 from fanin.host.lobby import MAX_PENDING, Lobby
 from fanin.sim.cosim import rendezvous
-from fanin.sim.cosim.rendezvous import _HELLO, Listener, RendezvousFailed, connect
+from fanin.sim.cosim.rendezvous import (
+    _HELLO,
+    Listener,
+    Place,
+    RendezvousFailed,
+    _proof,
+    connect,
+    greet,
+)
 from tests.fuzzing import Memory, Mutator, lengths, new_random, speak, within
 
 GROWTH = 60_000  # kB
@@ -29,13 +37,31 @@ def listener(opened):
 
 
 @pytest.fixture
-def connected(opened, listener):
-    return lambda rank: opened.enter_context(connect(listener.place, rank))
+def checks():
+    """Checks of rank 0's answer, by connected sockets; a rank waits for the answer in ``connect``."""
+    return []
 
 
 @pytest.fixture
-def accepted(opened, listener):
-    return lambda: [opened.enter_context(channel) for channel in listener.accept()]
+def connected(opened, listener, checks):
+    def run(rank):
+        channel, check = greet(listener.place, rank)
+        checks.append(check)
+        return opened.enter_context(channel)
+
+    return run
+
+
+@pytest.fixture
+def accepted(opened, listener, checks):
+    def run():
+        channels = [opened.enter_context(channel) for channel in listener.accept()]
+        for check in checks:
+            with contextlib.suppress(RendezvousFailed):  # a rank whose place is taken
+                check()
+        return channels
+
+    return run
 
 
 def test_sockets_are_in_the_order_of_ranks(connected, accepted):
@@ -48,7 +74,7 @@ def test_sockets_are_in_the_order_of_ranks(connected, accepted):
 def test_strangers_are_sent_away_and_do_not_hold_ranks_up(opened, listener, connected, accepted):
     address = (listener.place.host, listener.place.port)
     silent, wrong = (opened.enter_context(socket.create_connection(address)) for _ in range(2))
-    wrong.sendall(bytes(36))
+    wrong.sendall(bytes(_HELLO.size))
     again = [connected(rank) for rank in (1, 1, 2)]
     channels = accepted()
     assert wrong.recv(1) == b""
@@ -61,7 +87,7 @@ def test_silent_connections_hold_no_rank_up(opened, listener, connected, accepte
     """Each was waited for, for a second, one after another."""
     address = (listener.place.host, listener.place.port)
     silent = [opened.enter_context(socket.create_connection(address)) for _ in range(20)]
-    silent[0].sendall(bytes(35))  # of a hello of 36
+    silent[0].sendall(bytes(_HELLO.size - 1))
     began = time.monotonic()
     for rank in (1, 2):
         connected(rank)
@@ -94,6 +120,7 @@ def test_a_rank_that_does_not_come_is_named(monkeypatch, listener, connected):
         RendezvousFailed, match=rf"^rank 2 on a has not connected to port {listener.place.port} of 127.0.0.1"
     ):
         listener.accept()
+    assert len(first.recv(100)) == 32  # the proof
     assert first.recv(1) == b""  # nor does the other wait any more
     with pytest.raises(RendezvousFailed, match="cannot be reached"):
         connect(listener.place, 2)
@@ -108,9 +135,10 @@ def test_damaged_hellos_are_sent_away_and_ranks_meet(length):
         with contextlib.ExitStack() as opened:
             listener = opened.enter_context(contextlib.closing(Listener(NAMES, ["a"] * 3)))
             address, secret = (listener.place.host, listener.place.port), listener.place.secret
-            wrong = [_HELLO.pack(rng.randbytes(32), rank) for rank in (0, 1, 2)]
-            near = secret[:16] + rng.randbytes(16)
-            messages = Mutator(rng, [*wrong, _HELLO.pack(near, 1), b"GET / HTTP/1.1\r\n\r\n"], longest=5000)
+            wrong = [_HELLO.pack(rank, rng.randbytes(32), rng.randbytes(32)) for rank in (0, 1, 2)]
+            near = Place(*address, secret[:16] + rng.randbytes(16))
+            almost = _HELLO.pack(1, bytes(32), _proof(near, b"guest", 1, bytes(32)))
+            messages = Mutator(rng, [*wrong, almost, b"GET / HTTP/1.1\r\n\r\n"], longest=5000)
             ranks = [1, 2, *[0] * rng.choice((1, 5, 30))]
             rng.shuffle(ranks)
             strangers = []
@@ -118,7 +146,7 @@ def test_damaged_hellos_are_sent_away_and_ranks_meet(length):
                 accepting = pool.submit(listener.accept)
                 for rank in ranks:
                     if rank:
-                        opened.enter_context(connect(listener.place, rank)).sendall(b"%d" % rank)
+                        opened.enter_context(connect(listener.place, rank)).sendall(b"%d" % rank)  # proven
                         continue
                     with contextlib.suppress(OSError):  # rank 0 listens no more
                         strangers.append(opened.enter_context(socket.create_connection(address, 5)))
@@ -138,6 +166,30 @@ def test_ranks_come_while_rank_0_waits(connected, accepted):
     assert len(accepted()) == 2
     for thread in threads:
         thread.join()
+
+
+@pytest.mark.parametrize("answer", [b"", bytes(31), bytes(32), b"echo"])
+def test_a_stranger_at_rank_0_s_port_is_not_believed(opened, monkeypatch, answer):
+    """Rank 0 has ended, and another user listens at its port. A rank would unpickle what comes from there."""
+    monkeypatch.setattr(rendezvous, "PATIENCE", 5)
+    gone = Listener(NAMES, ["a"] * 3)
+    gone.close()
+    server = opened.enter_context(socket.create_server(("127.0.0.1", gone.place.port)))
+
+    def speaks():
+        guest, _ = server.accept()
+        with guest:
+            hello = guest.recv(_HELLO.size)
+            assert gone.place.secret not in hello
+            guest.sendall(hello[-32:] if answer == b"echo" else answer)
+            guest.shutdown(socket.SHUT_WR)
+            guest.recv(1)
+
+    stranger = threading.Thread(target=speaks)
+    stranger.start()
+    with pytest.raises(RendezvousFailed, match="not rank 0 of this run answers"):
+        opened.enter_context(connect(gone.place, 1))
+    stranger.join()
 
 
 def test_the_secret_is_not_shown(listener):

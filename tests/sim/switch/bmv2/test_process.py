@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fanin.base import scratch
 from fanin.base.errors import InputError, ToolFailed
 from fanin.sim.switch.bmv2 import process
 from fanin.sim.switch.bmv2.frames import StreamFrames, VethFrames
@@ -213,12 +214,20 @@ def test_only_own_folders_of_killed_owners_are_removed(install, tmp_path, monkey
     (other / "precious").touch()
     stale, link = folder / "fanin-bmv2-9999999-a", folder / "fanin-bmv2-9999999-b"
     stale.mkdir()
+    (stale / "owner").write_text(scratch.machine())
     link.symlink_to(other)
+    elsewhere = folder / "fanin-bmv2-9999999-c"  # its process may live in another namespace of processes
+    elsewhere.mkdir()
+    (elsewhere / "owner").write_text(f"{scratch.machine()}1")
+    unknown = folder / "fanin-bmv2-9999999-d"
+    unknown.mkdir()
     with monkeypatch.context() as patched:
         patched.setattr("os.geteuid", lambda: os.getuid() + 1)
         process._remove_stale()
         assert stale.exists()
     process._remove_stale()
     assert not stale.exists()
+    assert elsewhere.exists()
+    assert unknown.exists()
     assert link.is_symlink()
     assert (other / "precious").exists()

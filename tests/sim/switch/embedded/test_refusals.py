@@ -1,6 +1,7 @@
 """Wrong P4 text, with its place; what is not implemented; and that no text whatever gets through as a crash."""
 
 import random
+import time
 
 import pytest
 
@@ -98,6 +99,70 @@ def _doubled(first: str, line: str, count: int = 40) -> str:
 def test_a_short_text_that_means_much_is_refused_at_once(text, message):
     """Each of 39 lines doubles what the line before it is: 2**39 of it in all."""
     assert message in error(text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "struct s{0} {{ s{1} a; s{1} b; }}",
+        "typedef tuple<s{1}, s{1}> s{0};",
+        "struct s{0} {{ s{1} a; tuple<s{1}> b; }}",
+        "struct u{0} {{ s{1} a; s{1} b; }} type u{0} s{0};",
+    ],
+    ids=["structs", "tuples", "both", "types"],
+)
+def test_types_without_fields_count(line):
+    assert "a type of more than 65536 values" in error(_doubled("struct s0 { }", line))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "extern bit<8> f<T>(in T a); control c(in bit<8> a) { apply { " + "f<" * 20_000 + " } }",
+        "extern bit<8> f<T>(in T a); const bit<8> c = " + "f<a> b " * 20_000,
+        "control c<T>(in T a, " * 20_000,
+    ],
+    ids=["comparisons", "arguments", "parameters"],
+)
+def test_a_long_text_is_read_in_linear_time(text):
+    began = time.process_time()
+    error("#include <core.p4>\n" + text)
+    assert time.process_time() - began < 10
+
+
+BIG = (
+    "header n_t { "
+    + " ".join(f"bit<8192> f{number};" for number in range(64))
+    + " } struct big { n_t[256] s; }"
+)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"apply": "big one; big two;"},
+        {"locals": "big one; big two;"},
+        {"metadata": "big one; big two;"},
+        {
+            "declarations": "bit<8> f(in big one, in big two) { return 1; }",
+            "apply": "big a; hdr.h.a = f(a, a);",
+        },
+    ],
+    ids=["variables", "of a control", "metadata", "parameters"],
+)
+def test_values_of_variables_have_a_bound(parts):
+    """Each value of these types takes 1 KiB; loops can give each its own."""
+    parts["declarations"] = f"{PARTS['declarations']} {BIG} {parts.get('declarations', '')}"
+    with pytest.raises(P4Error, match=r"^test.p4:\d+:\d+: parameters and variables have more than 4,194,304"):
+        v1model(**parts)
+
+
+def test_parts_of_types_in_the_python_text_have_a_bound():
+    flat = "struct s { " + " ".join(f"bit<1> f{number};" for number in range(30_000)) + " }"
+    headers = " ".join(f"header h{number} {{ s a; }}" for number in range(10))
+    apply = " ".join(f"h{number} v{number};" for number in range(10))
+    with pytest.raises(P4Error, match="types with more than 262,144 parts in all"):
+        v1model(declarations=f"{PARTS['declarations']} {flat} {headers}", apply=apply)
 
 
 def test_the_widest_numbers_are_computed():
