@@ -177,7 +177,7 @@ class Folder:
         )
 
     def note_size(self, run: Run) -> None:
-        """Update the size of the largest run with a finished run."""
+        """Take a finished run's size into account for :meth:`check_disk`."""
         self._largest = max(self._largest, open_record(self.run_folder(run) / RUN_FILE).integer("bytes"))
 
     def check_disk(self, runs: int) -> None:

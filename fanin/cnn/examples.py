@@ -41,12 +41,18 @@ class _Builder:
         return len(self.stages) - 1
 
     def add_layer(self, name: str, make: Callable[..., Layer], lanes: int, *sources: int) -> int:
-        """Add a stage whose input and output transfers have ``lanes`` words. Return its index."""
+        """Add a stage whose input and output transfers have ``lanes`` words. Return its index.
+
+        The layer sends gradients to its inputs (``gradient=True``), so stage 0, the images, is no source.
+        """
         inputs = tuple(self.stages[source].layer.output for source in sources)
         return self.add(name, make(inputs=inputs, gradient=True), Parallelism(pi=lanes, po=lanes), *sources)
 
     def add_conv(self, name: str, source: int, p: Parallelism) -> int:
-        """Add a 3×3 convolution whose output has as many rows and columns as its input. Return its index."""
+        """Add a 3×3 convolution whose output has as many rows and columns as its input. Return its index.
+
+        The layer sends gradients to ``source``, except to stage 0: the images take no gradient.
+        """
         shape, has_upstream = self.stages[source].layer.output, source != 0
         layer = Conv(
             inputs=(shape,),
@@ -59,7 +65,10 @@ class _Builder:
         return self.add(name, layer, layer.with_streams(p), source)
 
     def add_spilled(self, name: str, outputs: int, p: Parallelism, source: int) -> int:
-        """Add a dense layer with its parameters in memory. Return its index."""
+        """Add a dense layer with its parameters in memory. Return its index.
+
+        The layer sends gradients to ``source``, except to stage 0: the images take no gradient.
+        """
         shape, has_upstream = self.stages[source].layer.output, source != 0
         layer = Dense(inputs=(shape,), output_channels=outputs, gradient=has_upstream)
         self.stages.append(Stage(name, layer, layer.with_streams(p), (source,), Storage.DRAM))

@@ -59,8 +59,10 @@ class Float64Network:
         return np.concatenate(results)
 
     def learn(self, images: Array, labels: Array, eta: float, momentum: float) -> Array:
-        """Train on one batch: with v = gradient + v, w ← w + η·v, then v ← μ·v. Return the softmax of its
-        frames.
+        """Train on one batch: with v = gradient + v, w ← w + η·v, then v ← μ·v. Return its frames' softmax.
+
+        ``eta``: η, negative: −learning rate / frames of the batch.
+        ``momentum``: μ.
         """
         trained = [state for state in self.states if "weights" in state]
         for state in trained:

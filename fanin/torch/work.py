@@ -13,7 +13,11 @@ import torch.distributed as dist
 
 
 class Work(dist._Work):
-    """A collective in flight, bounded by the group's timeout."""
+    """Collective in flight.
+
+    The function that runs it must end by itself (collectives have the group's timeout): ``wait`` ignores
+    ``timeout``.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -23,7 +23,14 @@ class RgmiiPins(Elaboratable):
     """Data and control pins of RGMII as pairs of bits, the first for the rising edge, and both clocks.
 
     ``rx`` and ``tx`` have the control pin above the four data pins. Received bits are in the domain ``rx``,
-    bits to transmit in ``tx``. ``tx_clock`` is the transmit clock as two halves of its period.
+    bits to transmit in ``tx``. ``rx_clock``, an output, is the received clock. ``tx_clock`` is the transmit
+    clock as two halves of its period.
+
+    - ``port``: board resource ``eth_rgmii``, as requested from the platform.
+    - ``rx_delay_ns``: delay of the received data and control pins, 0 to 3.175 ns.
+    - ``tx_delay_ns``: delay of the transmitted clock, 0 to 3.175 ns.
+
+    Raises ValueError for a delay out of range.
     """
 
     def __init__(self, *, port: Any, rx_delay_ns: float, tx_delay_ns: float):

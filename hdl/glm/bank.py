@@ -15,9 +15,9 @@ TREE_RADIX = 3
 
 
 def tree_outputs(operands: int) -> int:
-    """Return the partial sums that a tree before an accumulator leaves.
+    """Return the number of partial sums that the tree hands to the accumulator.
 
-    The accumulator adds up to two to its own value.
+    The accumulator adds at most two in a cycle to its own value. ``operands``: inputs of the tree.
     """
     return min(2, operands)
 
@@ -43,7 +43,7 @@ class Bank(wiring.Component):
     ``terms`` : In, ``ArrayLayout(PairTerms, lanes // 2)``
         Terms of the weights, shared by all banks.
     ``bits`` : In(lanes)
-        Bit of every feature of the sample.
+        One bit (the current bit plane) of each feature of the sample.
     ``valid`` : In(1)
         A word is present in this cycle.
     ``first`` : In(1)

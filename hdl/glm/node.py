@@ -248,6 +248,8 @@ class GlmNode(wiring.Component):
     def _settings(self, m: Module, parts: _Parts) -> None:
         """Connect the registers' values to the parts that use them."""
         registers, worker, job = parts.registers, parts.worker, parts.transport.job
+        # Registers and struct fields pair by name. Exceptions: ``serial`` and ``decay``, which depend on the
+        # configuration; ``enable``, which ``NodeControl`` drives; the names in ``_JOB_FIELDS``.
         for name in EngineShape.as_shape().members:
             m.d.comb += worker.shape[name].eq(getattr(registers, name))
         for name in [name for name in Training.as_shape().members if name not in ("decay", "serial")]:

@@ -21,6 +21,9 @@ class JobControl(wiring.Component):
     A ``start`` is refused unless the node is idle. ``reset`` wins over a ``start`` of the same cycle. ``reset``
     stops the memory ports, awaits ``quiet``, and pulses ``clear``. The node is then in its power-up state.
 
+    A *run* of a connection begins with the command ``start_links``. It ends when the connection fails or is
+    reset.
+
     Members
     -------
     ``start`` : In(1)
@@ -32,7 +35,7 @@ class JobControl(wiring.Component):
     ``misplaced`` : In(1)
         An address of the job is not a multiple of a beat, or is outside the node's address space.
     ``unready`` : In(1)
-        A connection has no run, or still holds words of an earlier job.
+        A connection has no current run, or still holds words of an earlier job.
     ``timeout`` : In(32), cycles
         Time without a transfer after which the job fails.
     ``done`` : In(1)
@@ -42,7 +45,7 @@ class JobControl(wiring.Component):
     ``memory_error`` : In(1)
         Memory has answered with an error.
     ``link_failed`` : In(1)
-        A connection has failed, or its run has been forgotten.
+        A connection has failed, or the command ``reset_links`` has ended its run.
     ``quiet`` : In(1)
         No burst of the memory ports is in flight.
     ``control`` : Out, LayerControl, registered
@@ -108,7 +111,8 @@ class JobControl(wiring.Component):
         """Store and check the settings, then run the job. A job that fails while it runs requires a reset."""
         m = Module()
         control = self.control
-        elapsed = Signal(_SETTLE)  # a one for each cycle of the job, or of the reset
+        # Shift register of ones: its top bit is 1 after _SETTLE cycles of the job, or of the reset.
+        elapsed = Signal(_SETTLE)
         loaded = Signal(init=not self.stateful)
         with m.FSM() as fsm:
             with m.State("IDLE"):

@@ -18,9 +18,14 @@ FORWARD, BACKWARD = online_norm.FORWARD_STATE, online_norm.BACKWARD_STATE  #: st
 
 
 def state_access(groups: int, lanes: int, kinds: int) -> wiring.Signature:
-    """Return the interface to one channel's state, while ``active``.
+    """Return the interface to one channel's state.
 
-    ``write``: the kinds of which ``word`` is written. ``read``: the words of ``group``, one cycle later.
+    - ``active``: ``group`` is read from all memories.
+    - ``group``: the channel's group.
+    - ``lane``: the channel's lane in its group, one-hot.
+    - ``write``: a bit for each kind of word; 1: ``word`` is written to the channel.
+    - ``word``: word to write, binary32.
+    - ``read``: words of all lanes of ``group``, by kind, one cycle later.
     """
     return wiring.Signature(
         {
@@ -35,20 +40,26 @@ def state_access(groups: int, lanes: int, kinds: int) -> wiring.Signature:
 
 
 class NormMemories(wiring.Component):
-    """Memories of ``kinds`` state words per channel, which an update or a mover changes.
+    """Memories of ``kinds`` state words per channel, written by a ``ChannelUpdate`` or a ``NormStateMover``.
 
     Members
     -------
-    ``read_groups`` : In, array
-        The group to read, for each kind of word.
-    ``rows`` : Out, ``ArrayLayout`` of rows
+    ``read_groups`` : In(group_range(groups)), array of ``kinds``
+        Group to read, for each kind of word; ignored while ``access.active``.
+    ``rows`` : Out, ``kinds`` × ``lanes`` × 32 bits
         Words of ``read_groups``, one cycle later.
     ``update`` : In(1)
-        The update writes, not ``access``.
-    ``write``, ``write_group``, ``write_lane``, ``words`` : In
-        Outputs of the ``ChannelUpdate``.
+        1: the ``ChannelUpdate`` writes. 0: ``access`` writes.
+    ``write`` : In(1)
+        ``words`` is written; only with ``update``.
+    ``write_group`` : In(group_range(groups))
+        Group of the channel that the update writes.
+    ``write_lane`` : In(lanes)
+        Lane of the channel that the update writes, one-hot.
+    ``words`` : In, ``kinds`` × 32 bits
+        Words that the update writes, by kind.
     ``access`` : In, ``state_access``
-        Access of the mover.
+        Access of the ``NormStateMover``.
 
     Parameters
     ----------

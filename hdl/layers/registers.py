@@ -64,7 +64,7 @@ class Way(IntEnum):
 NODE_COUNTERS = {
     "cycles": "cycles in which a job was under way",
     "read_beats": f"beats of {BEAT_BYTES} bytes read from memory",
-    "written_beats": "and written to it",
+    "written_beats": f"beats of {BEAT_BYTES} bytes written to memory",
 }
 
 
@@ -179,9 +179,9 @@ def _control() -> tuple[Register, ...]:
             ),
             Field("reset_links", 1, "all connections forget their run; a job under way fails with LINK"),
             Field("reset", 1, "the node forgets its job, its connections' runs and its parameters"),
-            note="those of one write take effect in the order `reset_links`, `set_peer`, `start_links`; beside "
-            "`reset`, and until it has ended, others are refused. After TIMEOUT, MEMORY and LINK `start` needs "
-            "a `reset`",
+            note="bits set in one write act in the order `reset_links`, `set_peer`, `start_links`. While "
+            "`reset` is written or under way, `start`, `set_peer` and `start_links` are refused. After "
+            "TIMEOUT, MEMORY and LINK `start` needs a `reset`",
         ),
         status_register(
             Field("running", 1, "a job is under way"),
@@ -210,7 +210,9 @@ def _job(timeout: int) -> tuple[Register, ...]:
         Register("frames", Access.RW, "of the job, where it evaluates or trains", bits=FRAME_BITS),
         Register("batch", Access.RW, "frames of a batch, where it trains", bits=FRAME_BITS),
         Register("eta", Access.RW, "-learning rate / batch, binary32"),
-        Register("last_eta", Access.RW, "the same of the last batch, which has the frames that are left"),
+        Register(
+            "last_eta", Access.RW, "-learning rate / frames of the last batch, which may be shorter, binary32"
+        ),
         Register("momentum", Access.RW, "binary32"),
         *(
             Register(name, Access.RW, f"byte address {target}, a multiple of {BEAT_BYTES}", bits=64)
@@ -241,7 +243,7 @@ def _streams() -> tuple[Register, ...]:
                 Field("stream_number", STREAM_BITS, "forward and backward of stage 0, of stage 1, …"),
             ),
         ),
-        Register("stream_word", Access.RO, "that word, of the last job"),
+        Register("stream_word", Access.RO, "value of the word that `stream` selects, in the last job"),
     )
 
 
@@ -259,7 +261,9 @@ def _links() -> tuple[Register, ...]:
             "cycles without an answer before a PROBE, and the longest wait before a frame is sent again",
             reset=2_000,
         ),
-        Register("link_retries", Access.RW, "times in a row, then the connection fails", bits=16, reset=16),
+        Register(
+            "link_retries", Access.RW, "timeouts in a row after which the connection fails", bits=16, reset=16
+        ),
         Register(
             "acknowledge",
             Access.RW,
@@ -295,7 +299,7 @@ def _links() -> tuple[Register, ...]:
                 Field("link_index", INDEX_BITS, "its place"),
             ),
         ),
-        Register("link_count", Access.RO, "that counter"),
+        Register("link_count", Access.RO, "value of the counter that `link` selects"),
     )
 
 

@@ -288,7 +288,10 @@ class SoftmaxLoss(wiring.Component):
         return total
 
     def _results(self, m: Module, issue: Value, row: Any, scale: Value) -> Value:
-        """Queue p and gradient of ``row``, a cycle after ``issue``. Return whether both queues have room."""
+        """Queue p of each issued row and, in training, its gradient. Return whether both queues have room.
+
+        ``row``: row of e, valid one cycle after ``issue``.
+        """
         m.submodules.scale = scaled = shared(products(self.lanes))
         issues = delayed(m, issue, _P + FP32Adder.LATENCY, name="issue", reset_less=False)
         m.d.comb += [scaled.a.eq(row), scaled.b.eq(scale.replicate(self.lanes)), scaled.valid.eq(issues[1])]

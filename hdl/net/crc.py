@@ -96,7 +96,7 @@ class CrcState(wiring.Component):
     ``prefix`` : bytes
         Bytes that count before each packet; none by default.
     ``trailer`` : int
-        Bytes at the end of the whole last word that do not count and must be zero; 0 by default.
+        Bytes that do not count and must be zero, up to the end of the last word taken as a whole; 0 by default.
 
     Latency
     -------
@@ -202,8 +202,8 @@ class PacketCrc(wiring.Component):
 
     Latency
     -------
-    ``latency`` cycles from the last word: 3, and one for every bit of the number of units that it may lack (at
-    512 bits 9, for units of 4 bytes 7). One word a cycle.
+    ``latency`` cycles from the last word: 3 + log2(bytes of a word / ``unit``). Example: 9 at 512 bits, 7 with
+    units of 4 bytes. One word a cycle.
 
     Source
     ------

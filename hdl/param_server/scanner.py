@@ -47,8 +47,9 @@ class Scanner(wiring.Component):
     ``busy`` : Out, 1
         A read is in flight, or its result has not been taken.
     ``idle`` : Out, one bit for each worker
-        The worker's trailer is not being read, and none of its reported gradients waits for ``place``. For an
-        excluded worker the bit cannot fall from 8 cycles after the exclusion on.
+        The worker's trailer is not being read, and none of its reported gradients waits for ``place``. From the
+        8th cycle after a worker's exclusion, its bit cannot fall: a poll that was selected before clears it
+        within 4 cycles, and the rest is margin.
     ``error`` : Out, 1
         Pulse: a read response was not OKAY. Its data are used nevertheless.
     ``axi`` : Out, AXI4 read port

@@ -98,7 +98,8 @@ class StreamedReads(wiring.Component):
     ``config`` : RdmaConfig
         Data and address width.
     ``depth`` : int
-        Words that the stream may be ahead of the reader, at least a burst of the memory writer. Default 64.
+        Words that the stream may be ahead of the reader. Default 64. The parent must give at least a burst of
+        the memory writer; the component checks only that ``depth`` is at least 1.
     ``patience`` : int
         Cycles, at least 1, without a read of the row requested or in flight before its rest is let go. Default
         4096.

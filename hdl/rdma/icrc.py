@@ -103,6 +103,7 @@ class IcrcInserter(wiring.Component):
             m.d.sync += has_current.eq(0)
         # No enable on whole words, so that shift registers map to LUTs.
         cycles = crc.latency + 1
+        # ``previous`` is ``current`` one cycle ago: the word before, if ``current`` has just entered.
         _, previous, *_, output_word = delayed(m, current, cycles, name="word")
         splits = (
             ~previous.last & current.last & ~current.keep[ICRC_BYTES - 1]
@@ -132,9 +133,12 @@ class IcrcInserter(wiring.Component):
         return accept
 
     def _filled(self, m: Module, word: Any, splits: Value, crc: Value) -> Value:
-        """Return the word with its bytes of the ICRC; a lane has the same ICRC byte in every frame.
+        """Return the word with its bytes of the ICRC.
 
-        The CRC arrives with the word before the last one. Its part for the last word is delayed by a cycle.
+        The ICRC starts at the same byte modulo 4 in every frame, so a lane can hold only one ICRC byte.
+        The CRC arrives with the word before the last one. The last word takes its bytes from the CRC delayed by
+        a cycle. If the ICRC straddles two words (``splits``), the word before the last takes its bytes from the
+        CRC that has just arrived.
         """
         previous_crc = delayed(m, crc, 1, name="crc")[-1]
         keep = Signal(self.width // 8)

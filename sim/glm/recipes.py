@@ -9,7 +9,7 @@ from fanin.fixed import Loss, unknown_loss
 
 @dataclass(frozen=True)
 class Rates:
-    """Rate γ for each loss, with mini-batches of 32."""
+    """Learning rate γ for each loss, for mini-batches of 32. A step uses γ / samples of a mini-batch."""
 
     linear: float
     logistic: float
@@ -38,5 +38,8 @@ FILE_RATES = Rates(linear=0.05, logistic=8.0, hinge=8.0)
 
 
 def rate_of(source: str, loss: Loss) -> float:
-    """Return the default learning rate γ for a data set, named by ``source``, and a loss."""
+    """Return the default learning rate γ for a data set and a loss.
+
+    ``source``: name of a bundled set. For any other source, such as a file, the rate is that of ``FILE_RATES``.
+    """
     return BUNDLED.get(source, FILE_RATES).of(loss)

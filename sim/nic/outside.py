@@ -1,4 +1,4 @@
-"""Linux interfaces of a simulation: to a switch or a wire outside, and to the nodes' hosts."""
+"""Connect a simulation to Linux interfaces: in place of its switch, or as the nodes' host ports."""
 
 from __future__ import annotations
 
@@ -49,7 +49,12 @@ class OutsideCounters(SwitchCounters):
 
 @dataclass(frozen=True)
 class HostSide:
-    """A node's counters by name, its host's segments with partial values, and lost frames."""
+    """Counts of a node and its host.
+
+    - ``counters``: counters of the node's registers, by name.
+    - ``unaligned``: segments of the host marked against compression, since they may begin inside a value.
+    - ``lost``: frames between host and node that the kernel dropped or the interface did not accept.
+    """
 
     counters: dict[str, int]
     unaligned: int

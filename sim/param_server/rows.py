@@ -42,14 +42,19 @@ class _DueRow:
 
 
 class DueRows(Protocol):
-    """Receivers of a server's rows, and rows in flight; all times except ``begin`` are in ps."""
+    """Receivers of a server's rows, and rows in flight.
+
+    Times of type int are in ps; times of type float are in seconds.
+    """
 
     def note_stored(
         self, update: ServerUpdate, row: bytes, begin: float, since: int, now: int
     ) -> Sequence[int]:
         """Note that an update's row is in memory; return the workers to which it, or a later row, is now due.
 
-        ``begin``: start of the update in seconds. ``since``: its gradient was sent; ``now``: time of the call.
+        ``begin``: start of the update, in seconds.
+        ``since``: time in ps at which its gradient was sent.
+        ``now``: time of the call, in ps.
         """
 
     def note_arrival(self, worker: int, address: int, row: bytes) -> tuple[float, ServerUpdate | None]:
@@ -62,7 +67,7 @@ class DueRows(Protocol):
         """Return whether a worker's gradient has been applied and waits for the round's other gradients."""
 
     def due_since(self, worker: int) -> int | None:
-        """Return ``_DueRow.since`` of the first row in flight to a worker, or None."""
+        """Return ``_DueRow.since``, in ps, of the first row in flight to a worker, or None."""
 
     def forget(self, worker: int) -> None:
         """Forget the rows in flight to a worker that is replaced."""
@@ -78,7 +83,7 @@ class RoundRows:
         self._golden, self._broadcasts = golden, job.broadcasts
         workers = golden.config.workers
         self._size = workers if job.algorithm is Algorithm.SYNC else 1
-        #: Whether each row goes to one worker, while it is made.
+        #: Whether each row goes to one worker. The server then pushes the row while it makes it.
         self._one_receiver = self._size == 1 and not job.broadcasts
         self._round: list[tuple[ServerUpdate, int]] = []  # updates that have not been pushed, with ``since``
         self._due: list[deque[_DueRow]] = [deque() for _ in range(workers)]
@@ -92,6 +97,7 @@ class RoundRows:
         if len(self._round) < self._size:
             return ()
         own_updates = {pending.worker: (pending, since) for pending, since in self._round}
+        # In seconds: a row for one worker can be sent from the update's begin on, others after they are stored.
         for pending, _ in self._round:
             pending.sent = begin if self._one_receiver else update.stored
         self._round = []
@@ -153,11 +159,14 @@ class Rows:
         )
 
     def note_pushed(self, worker: int, version: int, data: bytes, since: int) -> None:
-        """Note that a worker began to write a gradient (``data``) to this server at ``since``."""
+        """Note that a worker began to write a gradient (``data``) to this server at ``since``, in ps."""
         self._gradients[worker, version] = _Gradient(since, data)
 
     def vacate(self, worker: int, version: int, since: int) -> int:
-        """Clear the slots of a replaced worker, except for a gradient of zeros; return its version."""
+        """Clear the slots of a replaced worker, except for a gradient of zeros; return its version.
+
+        ``since``: time in ps from which the gradient of zeros counts as in flight.
+        """
         golden = self.golden
         zeros_version = golden.readmit(worker, version)
         for key in [key for key in self._gradients if key[0] == worker]:
@@ -169,9 +178,10 @@ class Rows:
         return zeros_version
 
     def apply(self, row: bytes) -> tuple[int, int, int]:
-        """Check a row that has been made; return its gradient's worker and version, and the staleness.
+        """Apply a new row's gradient to the golden server, and compare the row with the golden server's.
 
-        Raises CheckFailed if it differs from the golden server's row.
+        Returns the gradient's worker, its version, and its staleness. Raises CheckFailed if the rows differ, or
+        if the row does not contain exactly one more gradient, which must be in flight.
         """
         golden = self.golden
         name, layout = f"server {self.shard}, version {golden.version + 1}", golden.row.layout
@@ -196,7 +206,11 @@ class Rows:
         return worker, version, applied.staleness
 
     def note_stored(self, update: ServerUpdate, row: bytes, begin: float, now: int) -> Sequence[int]:
-        """Return the workers to which an update's row, or a later row, is now due; see :class:`DueRows`."""
+        """Return the workers to which an update's row, or a later row, is now due; see :class:`DueRows`.
+
+        ``begin``: start of the update, in seconds.
+        ``now``: time of the call, in ps.
+        """
         return self.due.note_stored(update, row, begin, self._since[update.worker], now)
 
     def unapplied(self, worker: int) -> int | None:
@@ -204,7 +218,10 @@ class Rows:
         return min((version for sender, version in self._gradients if sender == worker), default=None)
 
     def in_flight_since(self, worker: int) -> int | None:
-        """Return when the worker's oldest gradient or row in flight was sent; None if nothing is in flight."""
+        """Return when the worker's oldest gradient or row in flight was sent, in ps.
+
+        None: nothing is in flight.
+        """
         times = [gradient.since for (sender, _), gradient in self._gradients.items() if sender == worker]
         if (since := self.due.due_since(worker)) is not None:
             times.append(since)

@@ -87,8 +87,8 @@ class _Design:
     - ``config``: parameters of its GLM node; None: no GLM node.
     - ``sdram``: SDRAM of the node's memories; None: block RAM.
     - ``identity``: identity of the board in the network.
-    - ``core_mhz``: maximum of the core's clock, in MHz.
-    - ``clock_mhz``: actual core clock, in MHz.
+    - ``core_mhz``: maximum core clock in MHz: ``--core-mhz``, or the board's default.
+    - ``clock_mhz``: core clock in MHz that the PLL makes, at most ``core_mhz``. For a card: ``core_mhz``.
     - ``seed``: seed of place and route.
     - ``description``: content of ``board.json``.
     """

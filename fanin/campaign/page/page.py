@@ -26,7 +26,8 @@ def campaign_page(
     - ``sheet``: table of the runs.
     - ``counts``: number of runs by status.
     - ``failures``: name and error of each failed run.
-    - ``figure_names``: figures to draw; empty: all figures that vary.
+    - ``figure_names``: figures (measured values of a run) to draw; empty: all figures that vary. The page has
+      only the first ``MAX_CHARTS`` of them, without a note on the others.
     - ``log``: options and figures with logarithmic axes.
     """
     sheet = sheet.join_options()

@@ -1,4 +1,7 @@
-"""``fanin p4 serve``: a program between Linux interfaces, with P4Runtime."""
+"""``fanin p4 serve``: run a P4 program as a software switch between Linux interfaces.
+
+Controllers use P4Runtime.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from fanin.sim.switch.service.server import P4RuntimeServer
 
 GRPC = "127.0.0.1:9559"  # P4Runtime's port
-MAX_PORT = 511  # of BMv2, where it means drop
+MAX_PORT = 511  # BMv2's drop port; frames use the ports below it
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

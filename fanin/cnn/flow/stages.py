@@ -1,4 +1,4 @@
-"""Builder with which kinds of layer define the actors of a stage, for the flow model.
+"""Builder of a stage's actors in the flow model; each kind of layer calls it.
 
 ``fanin/cnn/layers/KIND.py`` calls it in ``actors`` and ``actors_back``.
 """
@@ -34,7 +34,14 @@ class Flows:
 
 @dataclass(frozen=True)
 class StageActors:
-    """Builder of a stage's actors in a graph. ``name``: name of the stage."""
+    """Builder of a stage's actors in a graph.
+
+    - ``graph``: graph to which actors and channels are added.
+    - ``name``: name of the stage.
+    - ``layer``: layer of the stage.
+    - ``parallelism``: lanes of the stage.
+    - ``storage``: memory of the layer's parameters: on chip or DRAM.
+    """
 
     graph: Graph
     name: str
@@ -64,7 +71,7 @@ class StageActors:
 
         ``capacity``: transfers in the output channel.
         ``delay``: cycles from the inputs to the output.
-        ``intervals``: minimum cycles between firings.
+        ``intervals``: minimum cycles between firings: a number, or a sequence that repeats.
         """
         actor = self.parts.actor(name, self.transfers, intervals)
         channel = self.parts.channel("outputs" if name in ("adds", "forward") else name, capacity)
@@ -98,6 +105,7 @@ class StageActors:
         engine = self.forward_engine(schedule, rows, results, result_latency)
         if admissions is not None:
             if wait := self.memory_wait(0):
+                # A capacity without limit: the copy only delays the tokens.
                 admissions = parts.copy("weights", Source(admissions), 1, 1 << 40, wait)
             self.graph.take(engine, admissions, at_first(schedule.blocks))
         return parts.row_reader("outputs", results, schedule.outputs, lanes.po)

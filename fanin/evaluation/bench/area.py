@@ -94,8 +94,8 @@ def map_parts(
 ) -> Area:
     """Map a component without its shared ``parts``, then map each part once and count its occurrences.
 
-    yosys takes minutes for one flattened engine, most of them for identical lanes. A part's ports count as
-    registers, so the depth is correct only if its inputs or outputs come from registers.
+    yosys takes minutes for one flattened engine, most of them for identical lanes. Paths end at a part's ports.
+    The depth is right only if each port has a register on one side.
     """
     name = snake_case(type(component).__name__)
     verilog = kept_verilog(component, name=name)

@@ -26,6 +26,7 @@ GBPS, MEMORY_GBPS = 40.0, 50.0
 LOSSES = (1e-4, 1e-3, 1e-2, 2e-2)  # per frame and link
 FRAMES, BATCH = 256, 32
 SEEDS = 3
+# Link modes. RELIABLE sends lost frames again. PUBLISHED does not, so a loss ends the run.
 RELIABLE, PUBLISHED = "reliable", "published"
 MIN_RELATIVE_RATE = 85.0  # %, of the lossless rate, that the reliable link keeps at 1 % loss
 
@@ -82,7 +83,10 @@ class Trial:
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
-    """Yield the figures as they are measured: two builds, and a minute of runs; write them as a picture."""
+    """Yield each figure once it is measured, then write the picture.
+
+    Takes two builds and about a minute of runs.
+    """
     paths = outputs("cluster-loss", args.output)
     figure = Figure("cluster-loss", "Training over a network that loses frames", "loss, %", "% of lossless")
     trials = {name: Trial(published=name == PUBLISHED) for name in (RELIABLE, PUBLISHED)}

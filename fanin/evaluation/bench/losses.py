@@ -21,6 +21,7 @@ from fanin.glm.golden.quantise import ColumnRanges, Float64, fractions, quantise
 from fanin.glm.golden.train import train
 from fanin.sim.glm.data import TABLE_II, read, split, synthetic
 
+#: Learning rates γ of figure 14's curves, by data set; the step is γ / ``BATCH``.
 RATES = {"rcv1": (1.0, 4.0), "avazu": (1.0, 4.0)}
 EPOCHS = 10
 BATCH = 64
@@ -40,7 +41,10 @@ class Samples:
 
 
 def figure_14(files: Mapping[str, Path], precisions: Sequence[int]) -> tuple[list[Figure], Iterator[Result]]:
-    """Return figure 14: loss at each precision, and of float64 on features without quantisation."""
+    """Return figure 14 without points, and an iterator that measures its points and adds them.
+
+    The points are the loss after each epoch, at each precision and of float64 on features without quantisation.
+    """
     bits = " and ".join(str(precision) for precision in precisions)
     title = f"Training loss, B = {BATCH}, {bits} bits"
     figure = Figure("figure 14", title, "epoch", "logistic loss", log_x=False, over=FLOAT64)

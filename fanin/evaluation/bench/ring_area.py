@@ -17,7 +17,7 @@ ALL_REDUCE, CODEC, SHIM = "all-reduce", "BFP", "shim"
 ALL_REDUCE_AND_CODEC = "all-reduce and BFP"  # the paper's addition to a smart NIC with a shim
 TOP = "ring_node"
 
-#: Owner by module of the node. A module's content has the same owner, except modules listed here.
+#: Part of the node that each module counts towards. Submodules count with their parent unless listed.
 OWNERS = {
     TOP: SHIM,  # registers, control
     f"{TOP}__link": SHIM,
@@ -30,7 +30,7 @@ OWNERS = {
     "fp32_adder": ALL_REDUCE,
 }
 
-#: Nodes by name, with their number per network interface.
+#: Name: configuration, and number of nodes that one NIC needs.
 NODES = {
     "8 lanes, 40 Gb/s": (PRESETS["prototype"], 1),
     "16 lanes, 100 Gb/s": (PRESETS["u280"], 1),

@@ -2,7 +2,11 @@
 
 The paper's shape, 20 layers and its mini-batches, is scaled down in width. The times of computation and
 reduction are both proportional to the weights, so their ratio stays. The model has the same worker, and α and β
-of the frame format; nothing is fitted to the RTL.
+of the frame format; nothing is fitted to the RTL. Symbols of the paper:
+
+- α: the payload's share of the time on the link.
+- β: the codec's compression ratio.
+- T_U: time of a layer's weight update on the worker. It is 0 for the paper's worker.
 """
 
 from __future__ import annotations
@@ -90,7 +94,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
 
 
 def _scaled(run_times: RunTimes) -> Iterator[Result]:
-    """Yield all node counts, mini-batches and codecs with the paper's worker, then with timed updates."""
+    """Yield all node counts, mini-batches and codecs with the paper's worker, then one mini-batch with T_U."""
     for series, codec in CODECS.items():
         config = replace(PRESETS["prototype"], codec=codec)
         for nodes in NODES:
@@ -166,7 +170,7 @@ def model(config: RingConfig, shape: Shape) -> float:
     time = RingTime(config=config, nodes=shape.nodes, count=shape.counts[0], link=LINK)
     nic = SmartNic(
         ethernet=LINK.gbps * 1e9,
-        pcie=2 * shape.profile.pcie,
+        pcie=2 * shape.profile.pcie,  # both directions together; the profile has one direction
         adds=config.lanes * CLOCK_MHZ * 1e6,
         ratio=time.ratio,
         utilisation=time.utilisation,

@@ -79,7 +79,7 @@ def configuration_of(options: GlmOptions) -> dict[str, Any]:
 def open_earlier(options: GlmOptions) -> tuple[GlmOptions, Earlier]:
     """Read the run that ``resume`` names. Return ``options``, completed with the run's, and the run.
 
-    Raises InputError.
+    Raises InputError if the folder is no run of ``fanin train``, has no whole state, or has damaged records.
     """
     folder = options.resume
     assert folder is not None

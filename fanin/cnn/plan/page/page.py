@@ -20,8 +20,9 @@ def plan_page(
 ) -> str:
     """Return the page of a plan, a self-contained HTML document.
 
-    ``plan``: contents of plan.json.
-    ``connections``: contents of connections.json.
+    ``plan``: contents of plan.json, as ``planner/plan/write.py`` writes it. In ``utilisation``, ``luts``,
+    ``ram_bits``, ``ram_blocks`` and ``dram_bytes`` are None if the device has no such limit.
+    ``connections``: contents of connections.json, from the same module.
     ``sweep``: plans of a sweep. Each has ``devices``, ``mp`` (degree of model parallelism), ``throughput``,
     ``bound`` and ``gap``.
     """
