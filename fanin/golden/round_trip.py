@@ -1,6 +1,6 @@
 """Retransmission timeout from round trips (docs/systems/aggregation.md, "Timers"), with the RTL's integers.
 
-The RTL is :mod:`fanin.hdl.aggregation.round_trip`. All times are in cycles.
+The RTL is :mod:`fanin.hdl.net.round_trip`. All times are in cycles.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from amaranth import Cat, Value
 from amaranth.lib import data, enum
 
 from fanin.golden.round_trip import RTT_BITS
+from fanin.hdl.net.round_trip import FLOOR_BITS, TIMEOUT_BITS
 from fanin.job import RETRY_BITS, SLOTS
 from fanin.wire.aggregation import AGGREGATION
 from fanin.wire.ethernet import ETHERNET, IPV4, UDP
@@ -20,8 +21,6 @@ JOB_BITS = field_bits(AGGREGATION, "job")
 SLOT_BITS = field_bits(AGGREGATION, "slot")
 ROUND_BITS = field_bits(AGGREGATION, "round")
 BITMAP_BITS = field_bits(AGGREGATION, "bitmap")
-TIMEOUT_BITS = 32
-FLOOR_BITS = 16
 
 
 class JobConfig(data.Struct):

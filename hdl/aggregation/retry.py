@@ -8,10 +8,10 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.aggregation.headers import values_layout
-from fanin.hdl.aggregation.job import ROUND_BITS, TIMEOUT_BITS
-from fanin.hdl.aggregation.round_trip import delay_layout, limited
+from fanin.hdl.aggregation.job import ROUND_BITS
 from fanin.hdl.aggregation.slots import SlotState, check_slots, index_bits, use_layout
 from fanin.hdl.arith.delay import delayed
+from fanin.hdl.net.round_trip import TIMEOUT_BITS, delay_layout, limited
 from fanin.job import RETRY_BITS
 from fanin.wire.aggregation import DEFAULT_VALUES
 

@@ -20,7 +20,6 @@ from fanin.hdl.aggregation.job import (
 from fanin.hdl.aggregation.receive import FrameReceiver
 from fanin.hdl.aggregation.reorder import ReorderStore
 from fanin.hdl.aggregation.retry import RetryScanner
-from fanin.hdl.aggregation.round_trip import RoundTripTimer
 from fanin.hdl.aggregation.slots import (
     OperationWindow,
     SlotStates,
@@ -31,6 +30,7 @@ from fanin.hdl.aggregation.slots import (
     use_layout,
 )
 from fanin.hdl.aggregation.transmit import FrameTransmitter
+from fanin.hdl.net.round_trip import RoundTripTimer
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO

@@ -8,11 +8,12 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from fanin.fixed import MAX_DECAY, MAX_PRECISION, MAX_SHIFT, Loss
-from fanin.hdl.aggregation.job import TIMEOUT_BITS, JobConfig, slot_mask
+from fanin.hdl.aggregation.job import JobConfig, slot_mask
 from fanin.hdl.bus.axi_reader import COUNT_BITS
 from fanin.hdl.glm.reducer import MIN_CLAMP
 from fanin.hdl.glm.shapes import EngineShape
 from fanin.hdl.glm.worker import Training
+from fanin.hdl.net.round_trip import TIMEOUT_BITS
 from fanin.wire.aggregation import Protocol
 
 _HALF = 16  # the epoch's micro-batches are multiplied in halves, since a DSP takes 18 × 27 bits

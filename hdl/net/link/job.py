@@ -4,6 +4,7 @@
 
 from amaranth.lib import data, enum
 
+from fanin.hdl.net.round_trip import TIMEOUT_BITS
 from fanin.wire.ethernet import ETHERNET, IPV4, Encap
 from fanin.wire.fields import field_bits
 from fanin.wire.link import MAX_FRAMES, LinkFormat
@@ -12,7 +13,6 @@ SEQUENCE_BITS = 32  # of every format's ``sequence``, and of its limit
 MAC_BITS = field_bits(ETHERNET, "source")
 IP_BITS = field_bits(IPV4, "source")
 PRIORITY_BITS = 3
-TIMEOUT_BITS = 32
 RETRY_BITS = 16
 ACK_FRAMES_BITS = 8
 ACK_DELAY_BITS = 16

@@ -8,10 +8,15 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from fanin.golden.round_trip import FLOOR_CYCLES, RTT_BITS
-from fanin.hdl.aggregation.job import FLOOR_BITS
-from fanin.hdl.aggregation.round_trip import RoundTripTimer, delay_layout, limited
 from fanin.hdl.arith.delay import delayed
-from fanin.hdl.net.link.job import ACK_DELAY_BITS, TIMEOUT_BITS, check_link
+from fanin.hdl.net.link.job import ACK_DELAY_BITS, check_link
+from fanin.hdl.net.round_trip import (
+    FLOOR_BITS,
+    TIMEOUT_BITS,
+    RoundTripTimer,
+    delay_layout,
+    limited,
+)
 from fanin.wire.link import ARRIVED_BITS
 
 _LOOK = 3  # cycles from a frame's place to the verdict on its timer

@@ -8,8 +8,8 @@ from amaranth.lib import data
 from fanin.golden.round_trip import RTT_BITS
 from fanin.hdl.aggregation.job import TIMEOUT_BITS
 from fanin.hdl.aggregation.retry import RetryScanner
-from fanin.hdl.aggregation.round_trip import delay_layout
 from fanin.hdl.aggregation.slots import SlotState
+from fanin.hdl.net.round_trip import delay_layout
 from fanin.job import RETRY_BITS
 from tests.formal import Proof
 

@@ -8,8 +8,9 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from fanin.golden.round_trip import DEVIATION_SHIFT, FIRST_SHIFT, MEAN_SHIFT, MISSES, RTT_BITS
-from fanin.hdl.aggregation.job import FLOOR_BITS, TIMEOUT_BITS
 
+TIMEOUT_BITS = 32  # longest timeout
+FLOOR_BITS = 16
 _STEPS = 3  # cycles to process a sample
 
 
@@ -34,7 +35,7 @@ def limited(m: Module, cycles: Value, ceiling: Value) -> Any:
 
 
 class RoundTripTimer(wiring.Component):
-    """Estimator of round trips from AGG to RESULT, and the timeout that follows from them.
+    """Estimator of round trips from a packet to its answer, and the timeout that follows from them.
 
     timeout = mean + max(4 deviations, ``floor``). A sample moves the mean by 1/8 of its distance, the deviation
     by 1/16; the first one sets the mean, and the deviation to half of it. A packet that was sent again gives no

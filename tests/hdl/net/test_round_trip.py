@@ -6,7 +6,7 @@ import random
 import pytest
 
 from fanin.golden.round_trip import MISSES, RTT_BITS, RoundTrip
-from fanin.hdl.aggregation.round_trip import RoundTripTimer
+from fanin.hdl.net.round_trip import RoundTripTimer
 from tests.support import new_seed, simulate, slow
 
 SPACING = 9  # cycles from an answer until ``timeout`` has followed
