@@ -54,7 +54,7 @@ class RoundTripTimer(wiring.Component):
     ``sent`` : In, ``en``, ``index``, ``again``
         A packet of slot ``index`` is sent now; ``again``: not for the first time.
     ``answer`` : In, ``en``, ``index``
-        The RESULT of slot ``index`` was accepted, at least 2 cycles after its AGG was sent.
+        The packet of slot ``index`` was answered, at least 2 cycles after it was sent.
     ``mean`` : Out, 18
         Smoothed round trip, in cycles; 0 without an estimate. Longer ones count as 2^18 − 1.
     ``deviation`` : Out, 18
