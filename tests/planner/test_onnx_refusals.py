@@ -304,7 +304,7 @@ def test_external_data_of_many_spellings_are_counted_once(tmp_path, monkeypatch)
         if tensor.external_data:
             tensor.external_data[0].value = "d/../" * number + "weights"
     path.write_bytes(proto.SerializeToString())
-    monkeypatch.setattr("fanin.planner.model.onnx_external.MOST_BYTES", 959)
+    monkeypatch.setattr("fanin.planner.model.onnx_external.MAX_UNPACKED_BYTES", 959)
     monkeypatch.setattr("fanin.planner.model.onnx_external.load_external_data_for_tensor", None)  # before
     assert "its tensors name 960 bytes of external data, more than their files have" in _refused_file(path)
 
@@ -365,7 +365,7 @@ def test_tensors_of_many_dimensions_are_refused(refuse, monkeypatch):
 
 @pytest.mark.parametrize("op", ["Concat", "Gather"])
 def test_lists_that_only_inference_knows_take_bounded_memory(refuse, monkeypatch, op):
-    monkeypatch.setattr("fanin.planner.model.onnx_file.MOST_MEMORY", 1 << 26)
+    monkeypatch.setattr("fanin.planner.model.onnx_file.MAX_INFERENCE_BYTES", 1 << 26)
     net = Net("N", 12)
     long = net("ConstantOfShape", net.constant([1 << 33], np.int64))
     net(op, long, net("Shape", "x") if op == "Gather" else long, axis=0)

@@ -17,7 +17,7 @@ from fanin.api.folder import Folder
 from fanin.base.errors import CheckFailed, DoesNotFit, InputError, ToolFailed
 from fanin.base.printable import _FORMULA, Printable, cell, print_note, printable, terminal
 from fanin.cli.main import main
-from fanin.runs.unfinished import stop_again
+from fanin.runs.unfinished import raise_stop
 
 CLEAR, TITLE, TURN = "\x1b[2J", "\x1b]0;owned\x07", "\u202e"
 
@@ -152,9 +152,9 @@ def test_notes_of_the_python_api_are_printable(tmp_path, capsys):
     """An ONNX file's name of a node, in a warning of ``fanin.plan``; no command's stream is around it."""
     print_note(f"a{TITLE}b")
     with pytest.raises(KeyboardInterrupt, match=r"^a\\x1b\[2Jb$"):
-        stop_again(KeyboardInterrupt(), f"a{CLEAR}b")
+        raise_stop(KeyboardInterrupt(), f"a{CLEAR}b")
     with pytest.raises(SystemExit):
-        stop_again(SystemExit(1), f"c{CLEAR}d")
+        raise_stop(SystemExit(1), f"c{CLEAR}d")
     assert capsys.readouterr().err == "a\\x1b]0;owned\\x07b\nfanin: error: c\\x1b[2Jd\n"
 
 

@@ -171,7 +171,7 @@ def test_ranks_come_while_rank_0_waits(connected, accepted):
 @pytest.mark.parametrize("answer", [b"", bytes(31), bytes(32), b"echo"])
 def test_a_stranger_at_rank_0_s_port_is_not_believed(opened, monkeypatch, answer):
     """Rank 0 has ended, and another user listens at its port. A rank would unpickle what comes from there."""
-    monkeypatch.setattr(rendezvous, "PATIENCE", 5)
+    monkeypatch.setattr(rendezvous, "TIMEOUT", 5)
     gone = Listener(NAMES, ["a"] * 3)
     gone.close()
     server = opened.enter_context(socket.create_server(("127.0.0.1", gone.place.port)))
