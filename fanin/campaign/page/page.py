@@ -27,12 +27,13 @@ def campaign_page(
     - ``counts``: number of runs by status.
     - ``failures``: name and error of each failed run.
     - ``figure_names``: figures (measured values of a run) to draw; empty: all figures that vary. The page has
-      only the first ``MAX_CHARTS`` of them, without a note on the others.
+      the first ``MAX_CHARTS`` of them, and names the others.
     - ``log``: options and figures with logarithmic axes.
     """
     sheet = sheet.join_options()
     roles = roles_of(sheet)
-    figures = list(figure_names or _varying(sheet))[:MAX_CHARTS]
+    all_figures = list(figure_names or _varying(sheet))
+    figures = all_figures[:MAX_CHARTS]
     charts = {figure: charts_of(sheet, figure, roles, log) for figure in figures} if roles else {}
     omitted_charts = facets_count(sheet, roles) - MAX_CHARTS if roles else 0
     return fill(
@@ -44,6 +45,7 @@ def campaign_page(
         more_failures=max(0, len(failures) - _MAX_FAILURES),
         figures=charts,
         more_charts=max(0, omitted_charts),
+        more_figures=all_figures[MAX_CHARTS:],
         table=table_of(sheet, roles, figures) if figures else None,
     )
 

@@ -68,6 +68,14 @@ def test_options_that_depend_on_another_make_one_with_it():
     assert joined.values(name) == ["none", "inceptionn 2^-10", "inceptionn 2^-6", "bfp 7", "bfp 3"]
 
 
+def test_figures_that_are_not_drawn_are_named():
+    found = sheet({"n": 1}, {"n": 2})
+    rows = [row | {f"z{k}": row["y"] + k for k in range(14)} for row in found.rows]
+    html = page(Sheet(rows, ["n", "seed"], [f"z{k}" for k in range(14)]), figure_names=[])
+    assert "Not drawn: z12, z13." in html
+    assert "Not drawn" not in page(found)
+
+
 def test_an_option_that_nothing_decides_stays_alone():
     found = sheet({"a": 1, "b": 1}, {"a": 1}, {"a": 2, "b": 1}, {"a": 2})
     assert found.join_options() is found
