@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import resource
 import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,6 +12,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 from fanin.base.errors import InputError
 from fanin.cnn.layers.layer import MAX_SIZE
 from fanin.planner.model.onnx_external import load_external_data
+from fanin.planner.model.onnx_inference import infer_in_child
 
 OLDEST_OPSET = 7  # in older opsets, Add and Gemm broadcast by attributes
 MAX_CONCATENATION = 1 << 16  #: maximum words of a concatenation that depends on the frames: a shape
@@ -66,25 +65,9 @@ def infer_shapes(path: Path, proto: ModelProto) -> ModelProto:
         entry.type.tensor_type.ClearField("shape")
     _check_lengths(path, proto.graph)
     try:
-        with _bounded_memory(MAX_INFERENCE_BYTES):
-            return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+        return infer_in_child(proto, MAX_INFERENCE_BYTES)
     except Exception as error:
         raise InputError(f"{path}: its shapes do not fit: {_error_text(error)}") from None
-
-
-@contextlib.contextmanager
-def _bounded_memory(most: int) -> Iterator[None]:
-    """Let this process take at most ``most`` bytes more, for sizes that only inference finds."""
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + most
-    if before[0] != resource.RLIM_INFINITY:
-        limit = min(limit, before[0])
-    resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def _check_lengths(path: Path, graph: GraphProto) -> None:

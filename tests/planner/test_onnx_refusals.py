@@ -2,7 +2,6 @@
 
 import os
 import random
-import resource
 from collections import Counter
 from pathlib import Path
 
@@ -369,9 +368,7 @@ def test_lists_that_only_inference_knows_take_bounded_memory(refuse, monkeypatch
     net = Net("N", 12)
     long = net("ConstantOfShape", net.constant([1 << 33], np.int64))
     net(op, long, net("Shape", "x") if op == "Gather" else long, axis=0)
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    assert refuse(net) == "its shapes do not fit: std::bad_alloc"
-    assert resource.getrlimit(resource.RLIMIT_AS) == before
+    assert refuse(net) == "its shapes do not fit: inference takes more than 64 MiB"
 
 
 def test_many_joined_maps_are_no_list_of_integers():
