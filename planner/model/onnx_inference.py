@@ -19,8 +19,8 @@ _RESULT, _ERROR = b"\0", b"\1"  # first byte of the child's answer
 def infer_in_child(proto: ModelProto, max_bytes: int) -> ModelProto:
     """Return the model with inferred shapes.
 
-    The child may take ``max_bytes`` of memory more than this process has. Raises ValueError with onnx's text, or
-    if the memory does not suffice.
+    The child may take ``max_bytes`` of memory more than this process has. Raises ValueError with onnx's text,
+    or if the memory does not suffice.
     """
     read_end, write_end = os.pipe()
     parent = os.getpid()
