@@ -9,7 +9,7 @@ from itertools import pairwise
 from fanin.base.limits import check_address_width
 from fanin.codec.facts import FLOAT_BITS, Codec, CodecConfig
 from fanin.wire.fields import field_bits
-from fanin.wire.link import MAX_FRAMES
+from fanin.wire.link import FRAME_COUNTS, MAX_FRAMES
 from fanin.wire.ring import RING
 
 MIN_NODES = 2
@@ -71,13 +71,12 @@ class RingConfig:
             raise ValueError(f"frame_words must be 1 to {MAX_FRAME_WORDS}, not {self.frame_words!r}")
         if self.slice_frames not in range(1, MAX_FRAMES):
             raise ValueError(f"slice_frames must be 1 to {MAX_FRAMES - 1}, not {self.slice_frames!r}")
-        powers = [1 << n for n in range(1, MAX_FRAMES.bit_length())]
-        if self.buffer_frames not in powers or self.buffer_frames <= self.slice_frames:
+        if self.buffer_frames not in FRAME_COUNTS or self.buffer_frames <= self.slice_frames:
             raise ValueError(
                 f"buffer_frames must be a power of two above slice_frames, {self.slice_frames}, and at most "
                 f"{MAX_FRAMES}, not {self.buffer_frames!r}"
             )
-        if self.replay_frames not in powers:
+        if self.replay_frames not in FRAME_COUNTS:
             raise ValueError(
                 f"replay_frames must be a power of two from 2 to {MAX_FRAMES}, not {self.replay_frames!r}"
             )

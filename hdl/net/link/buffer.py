@@ -132,13 +132,12 @@ class ReceiveBuffer(wiring.Component):
         return m
 
     def _read(self, m: Module, read: Any, record: Any) -> None:
-        """Read while frames exist after the one whose last beat is on ``o``.
+        """Read while frames exist after the one whose last beat is on ``o``, which still has its place.
 
         The memory's output register is the payload of ``o``. ``next_first`` is the first beat of the frame
         after the one that is read.
         """
         o = self.o
-        level = Signal(range(self.buffer_frames + 1))  # frames in order whose last beat has not left
         first, second = ((self.first_sequence + k) % self.buffer_frames for k in range(2))
         place = Signal(range(self.buffer_frames), init=first)
         address = Signal(range(self.beats), init=first * self.frame_beats)
@@ -149,17 +148,14 @@ class ReceiveBuffer(wiring.Component):
         m.d.comb += [
             record.addr.eq(place),
             is_last.eq(beats_read + 1 == record.data.beats),
-            read.en.eq(free & Mux(o.valid & o.payload.last, level > 1, level > 0)),
+            read.en.eq(free & (self.room < self.buffer_frames - (o.valid & o.payload.last))),
             read.addr.eq(address),
             o.payload.data.eq(read.data),
         ]
         leaves = o.valid & o.ready & o.payload.last
         m.d.sync += self.consumed.eq(leaves)
         with m.If(self.advance != leaves):
-            m.d.sync += [
-                level.eq(Mux(self.advance, level + 1, level - 1)),
-                self.room.eq(Mux(self.advance, self.room - 1, self.room + 1)),
-            ]
+            m.d.sync += self.room.eq(Mux(self.advance, self.room - 1, self.room + 1))
         with m.If(free):
             m.d.sync += o.valid.eq(read.en)
         with m.If(read.en):

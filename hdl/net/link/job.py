@@ -7,7 +7,7 @@ from amaranth.lib import data, enum
 from fanin.hdl.net.round_trip import TIMEOUT_BITS
 from fanin.wire.ethernet import ETHERNET, IPV4, Encap
 from fanin.wire.fields import field_bits
-from fanin.wire.link import MAX_FRAMES, LinkFormat
+from fanin.wire.link import FRAME_COUNTS, MAX_FRAMES, LinkFormat
 
 SEQUENCE_BITS = 32  # of every format's ``sequence``, and of its limit
 MAC_BITS = field_bits(ETHERNET, "source")
@@ -177,7 +177,7 @@ def check_link(
     if frame_beats not in range(1, MAX_FRAME_BEATS + 1):
         raise ValueError(f"frame_beats must be 1 to {MAX_FRAME_BEATS}, not {frame_beats!r}")
     for name, frames in ("buffer_frames", buffer_frames), ("replay_frames", replay_frames):
-        if frames not in (1 << n for n in range(1, MAX_FRAMES.bit_length())):
+        if frames not in FRAME_COUNTS:
             raise ValueError(f"{name} must be a power of two from 2 to {MAX_FRAMES}, not {frames!r}")
     if first_sequence not in range(1 << SEQUENCE_BITS):
         raise ValueError(f"first_sequence must be 0 to 2^{SEQUENCE_BITS} - 1, not {first_sequence!r}")

@@ -7,7 +7,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from fanin.golden.round_trip import FLOOR_CYCLES, RTT_BITS
+from fanin.golden.round_trip import FLOOR_CYCLES
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.net.link.job import ACK_DELAY_BITS, check_link
 from fanin.hdl.net.round_trip import (
@@ -54,7 +54,7 @@ class RepeatTimers(wiring.Component):
     ``sent`` : In, ``en`` and ``number``
         A frame is sent now: the one on ``offer``, or a new one.
     ``answered`` : In, ``en`` and ``number``
-        An answer acknowledges this frame and all before it, of which none has arrived out of order.
+        An answer acknowledges this frame and all before it. None of them had been reported as arrived.
     ``offer`` : Out, ``pending``, ``valid``, ``number`` and ``place``
         ``pending``: an overdue frame is held. ``valid``: it has not arrived. ``place``: counted from the oldest
         frame. ``valid`` and ``place`` follow ``first_in_flight`` by 1 cycle.
@@ -182,10 +182,14 @@ class RepeatTimers(wiring.Component):
                     m.next = "SCAN"
 
     def _measure(self, m: Module) -> tuple[Any, Signal]:
-        """Return the timeout of a frame, and the part that exceeds the mean; without an estimate, all of it."""
+        """Return the timeout of a frame, and the part that exceeds the mean; without an estimate, all of it.
+
+        The part is a number modulo 2^32: added to the lateness, it gives the age less the mean even if the mean
+        is longer than ``ceiling``.
+        """
         m.submodules.round_trip = round_trip = RoundTripTimer(slots=self.replay_frames, first_shift=1)
         timeout = round_trip.timeout
-        margin = Signal(RTT_BITS)
+        margin = Signal(TIMEOUT_BITS)
         floor = self.ack_delay + FLOOR_CYCLES
         m.d.sync += margin.eq(Mux(timeout.longest, self.ceiling, timeout.cycles) - round_trip.mean)
         m.d.comb += [

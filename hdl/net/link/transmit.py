@@ -26,7 +26,7 @@ def own_fields(form: LinkFormat) -> data.StructLayout:
     return data.StructLayout(fields | frame_fields(form).members | told_layout(form).members)
 
 
-def _frame_fields(form: LinkFormat) -> data.StructLayout:
+def _sent_fields(form: LinkFormat) -> data.StructLayout:
     """Return the layout of the fields of a frame, and of the bitmap after its header; 0 in DATA."""
     return data.StructLayout({**own_fields(form).members, "arrived": ARRIVED_BITS})
 
@@ -144,7 +144,7 @@ class LinkTransmitter(wiring.Component):
                     "control": 1,
                     "index": range(self.beats),
                     "beats": range(self.frame_beats + 1),
-                    "fields": _frame_fields(self.form),
+                    "fields": _sent_fields(self.form),
                 }
             )
         )
@@ -152,7 +152,7 @@ class LinkTransmitter(wiring.Component):
         place = range(self.header_beats)
         flags = dict.fromkeys(("valid", "header", "last", "blank", "bitmap"), 1)
         beat = Signal(data.StructLayout({**flags, "place": place}))
-        header = Signal(_frame_fields(self.form), reset_less=True)
+        header = Signal(_sent_fields(self.form), reset_less=True)
         inside = Signal()  # the current frame has beats left to read
         left = Signal(range(self.header_beats + max(self.frame_beats, self.control_beats)))  # number of these
         m.d.comb += free.eq(~self.o.valid | self.o.ready)

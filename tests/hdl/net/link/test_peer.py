@@ -150,6 +150,22 @@ def test_garbage_between_frames_changes_nothing(width):
     assert (wires.counts[0]["foreign"], wires.counts[0]["bad_fcs"]) == (junk, spoilt)
 
 
+@each_width
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]], ids=["next", "ahead"])
+def test_a_damaged_copy_right_after_a_frame_does_not_overwrite_it(width, order):
+    """The copy has another payload; its first beat comes in the cycle in which the frame is kept."""
+    rng = random.Random(15)
+    frames, copies = payloads(rng, [1] * 2, width), payloads(rng, [1] * 2, width)
+    at = []
+    for sequence in order:
+        for beats, error in (frames[sequence], False), (copies[sequence], True):
+            frame = encoded(data(beats[0:1], sequence, width), width, source=BEFORE, destination=0)
+            at.append((START + 20, Delivery(0, frame, error=error)))
+    wires, log = run(width, at=at, received=2, cycles=200, settings={"timeout": 1000})
+    assert beats_as_dicts(log["link[0].rx"]) == [beats[0] for beats in frames]
+    assert wires.counts[0]["bad_fcs"] == 2
+
+
 @pytest.mark.parametrize("kind", [LinkKind.DATA, LinkKind.PROBE], ids=["data", "probe"])
 @pytest.mark.parametrize("field", RING_LINK.compared)
 def test_a_frame_of_another_idea_of_the_job_ends_it(field, kind):

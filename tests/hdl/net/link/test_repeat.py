@@ -10,7 +10,7 @@ FRAMES = 8
 CEILING = 2000
 ACK_DELAY = 30
 TRIP = 60  # cycles of each measured round trip
-SCAN = 8  # cycles of a look, and of the frames before it
+SCAN = 9  # cycles by which an offer follows its timer, in addition to one for each frame in flight
 
 
 class Bench:
@@ -64,14 +64,14 @@ class Bench:
         return self.now
 
 
-def run(script, *, trips=60):
+def run(script, *, trips=60, ceiling=CEILING):
     """Run ``script(bench, golden)`` after round trips of ``TRIP`` cycles, and a golden estimator's of them."""
     dut = RepeatTimers(replay_frames=FRAMES)
-    golden = RoundTrip(CEILING, floor=ACK_DELAY + FLOOR_CYCLES)
+    golden = RoundTrip(ceiling, floor=ACK_DELAY + FLOOR_CYCLES)
 
     async def testbench(ctx):
         bench = Bench(ctx, dut)
-        ctx.set(dut.ceiling, CEILING)
+        ctx.set(dut.ceiling, ceiling)
         ctx.set(dut.ack_delay, ACK_DELAY)
         await bench.tick(12)
         for _ in range(trips):
@@ -96,7 +96,7 @@ def test_a_frame_is_offered_after_its_timer_and_each_time_after_twice_as_long():
         for _ in range(7):
             number, found = await bench.offered(2 * CEILING)
             assert number == (bench.sent - 1) % (2 * FRAMES)
-            assert delay <= found - at <= delay + SCAN + 4
+            assert delay <= found - at <= delay + 1 + SCAN
             at = await bench.take()
             delay = golden.backed_off(delay)
         assert delay == CEILING
@@ -108,9 +108,38 @@ def test_without_an_estimate_a_frame_waits_for_half_of_the_ceiling():
     async def script(bench, golden):
         at = await bench.send()
         _, found = await bench.offered(2 * CEILING)
-        assert CEILING // 2 <= found - at <= CEILING // 2 + SCAN + 4
+        assert CEILING // 2 <= found - at <= CEILING // 2 + 1 + SCAN
 
     run(script, trips=0)
+
+
+@pytest.mark.parametrize("ceiling", [CEILING, 1 << 21, (1 << 31) - 1])
+def test_without_an_estimate_a_frame_that_was_overtaken_is_offered_at_once(ceiling):
+    async def script(bench, golden):
+        await bench.send()
+        await bench.send()
+        bench.ctx.set(bench.dut.has_arrived, 0b1)
+        reported = bench.now
+        number, found = await bench.offered(100)
+        assert number == 0
+        assert found - reported <= 2 + SCAN
+
+    run(script, trips=0, ceiling=ceiling)
+
+
+@pytest.mark.parametrize("ceiling", [TRIP // 2, 1 << 21])
+def test_an_overtaken_frame_waits_for_the_mean_whatever_the_ceiling(ceiling):
+    """A ceiling below the mean ends every timer first; one beyond an estimate's bits changes nothing."""
+
+    async def script(bench, golden):
+        at = await bench.send()
+        await bench.send()
+        bench.ctx.set(bench.dut.has_arrived, 0b1)
+        _, found = await bench.offered(CEILING)
+        expected = min(golden.mean, golden.timeout)
+        assert expected <= found - at <= expected + 2 + SCAN
+
+    run(script, ceiling=ceiling)
 
 
 @pytest.mark.parametrize("arrived", [0b001, 0b100])
@@ -126,7 +155,7 @@ def test_a_frame_that_a_later_one_has_overtaken_is_offered_after_the_mean_round_
         number, found = await bench.offered(CEILING)
         early = golden.mean
         assert number == first
-        assert early - 2 <= found - at <= early + 2 * SCAN + 4
+        assert early <= found - at <= early + 4 + SCAN
         await bench.take()
         later = set()
         while (offer := await bench.offered(TRIP)) is not None:
