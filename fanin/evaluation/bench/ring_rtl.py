@@ -21,9 +21,9 @@ from fanin.sim.ring.cosim import RingCosim, RingRun
 from fanin.sim.ring.time import RingTime
 
 COUNT = 1 << 18  # values of an engine's stripe: 1 MiB
-LOSS = 0.01  # probability that a link loses a frame
-SEEDS = 6  # runs with loss
-MAX_LOSS_RATIO = 1.3  # time with loss over time without
+FAULTS = {"1 % loss": {"drop": 0.01}, "5 % reordered": {"reorder": 0.05}}  # for each frame and link
+SEEDS = 6  # runs with each fault
+MAX_FAULT_RATIO = 1.3  # time with faults over time without
 MAX_DEVIATION = 3.0  # % of the model's cycles
 MIN_BUSY = 98.0  # % of the time, if the link is the bottleneck
 TIMEOUT = 4000  # cycles: several round trips of a hop
@@ -90,12 +90,13 @@ def _case(name: str, cosim: RingCosim, gradients: list[Float32], link: LinkConfi
     yield Result(
         f"{name}: values wrong", wrong_values(run, expected), "values", 0, note="all nodes' against NumPy"
     )
-    lossy = [_run(cosim, gradients, replace(link, drop=LOSS), seed) for seed in range(SEEDS)]
-    ratio = sum(trial.cycles for trial in lossy) / SEEDS / run.cycles
-    note = f"mean of {SEEDS} seeds"
-    yield Result(f"{name}, 1 % loss: time", ratio, "of lossless", MAX_LOSS_RATIO, note=note)
-    wrong = sum(wrong_values(trial, expected) for trial in lossy)
-    yield Result(f"{name}, 1 % loss: values wrong", wrong, "values", 0)
+    for fault, probabilities in FAULTS.items():
+        trials = [_run(cosim, gradients, replace(link, **probabilities), seed) for seed in range(SEEDS)]
+        ratio = sum(trial.cycles for trial in trials) / SEEDS / run.cycles
+        note = f"mean of {SEEDS} seeds"
+        yield Result(f"{name}, {fault}: time", ratio, "of faultless", MAX_FAULT_RATIO, note=note)
+        wrong = sum(wrong_values(trial, expected) for trial in trials)
+        yield Result(f"{name}, {fault}: values wrong", wrong, "values", 0)
 
 
 def _run(cosim: RingCosim, gradients: list[Float32], link: LinkConfig, seed: int = 0) -> RingRun:
