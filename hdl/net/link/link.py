@@ -284,7 +284,8 @@ class ReliableLink(wiring.Component):
     ) -> None:
         """Send NAK before ACK before PROBE.
 
-        All carry the next expected number and the bitmap, which a PROBE's receiver ignores.
+        All carry the next expected number and the bitmap, which a PROBE's receiver ignores. Nothing is sent
+        while the expected number is ``behind``: it would be reported as missing, and sent again for nothing.
 
         In published mode a PROBE carries the number of the first unsent frame.
         """
@@ -294,7 +295,7 @@ class ReliableLink(wiring.Component):
         chosen = transmitter.control_taken
         taken = Signal()  # a cycle ago; ``answer`` and ``probe`` fall only now
         m.d.comb += [
-            control.valid.eq(running & ~taken & (answer | window.probe)),
+            control.valid.eq(running & ~taken & ~receiver.behind & (answer | window.probe)),
             control.kind.eq(Mux(nak, LinkKind.NAK, Mux(answer, LinkKind.ACK, LinkKind.PROBE))),
             control.sequence.eq(Mux(answer | (not self.published), receiver.expected, window.unsent)),
             control.limit.eq(acknowledger.limit),

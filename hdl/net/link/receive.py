@@ -95,6 +95,9 @@ class LinkReceiver(wiring.Component):
         The frame was ``foreign`` because of its source alone.
     ``expected`` : Out, 32
         Sequence number of the first frame that has not been kept; follows ``advance`` by 1 cycle.
+    ``behind`` : Out, 1
+        ``expected`` has been kept, so it is not missing: a gap was closed, and ``expected`` advances over the
+        frames after it.
     ``arrived`` : Out, 32
         Frames kept after the expected one; bit i is frame ``expected`` + 1 + i.
 
@@ -170,6 +173,7 @@ class LinkReceiver(wiring.Component):
                 "differs": Out(len(form.compared)),
                 "stranger": Out(1),
                 "expected": Out(SEQUENCE_BITS, init=first_sequence),
+                "behind": Out(1),
                 "arrived": Out(ARRIVED_BITS),
             }
         )
@@ -201,7 +205,7 @@ class LinkReceiver(wiring.Component):
         compared = self._compare(m, place, header)
         arrived = self._read_bitmap(m, place, header)
         aligned = self._realign(m, place)
-        relation = self._relate(m, compared, held)
+        relation = self._relate(m, place, header, held)
         over = self._write(m, compared, aligned, relation)
         end = self._judge(m, compared, aligned, over, relation)
         self._answer(m, compared, arrived, end)
@@ -292,19 +296,23 @@ class LinkReceiver(wiring.Component):
             m.d.sync += bitmap.eq(value)
         return bitmap
 
-    def _relate(self, m: Module, compared: Any, held: Signal) -> Any:
+    def _relate(self, m: Module, place: Signal, header: Any, held: Signal) -> Any:
         """Return where the frame of the last header lies.
 
-        ``distance`` from the expected frame. ``before``: it has been kept. ``new``: within the room, and not
-        kept.
+        ``distance`` from the expected frame: a register that follows each advance, so that no subtraction
+        precedes what depends on it. ``before``: the frame has been kept. ``new``: within the room, not kept.
         """
         relation = Signal(data.StructLayout({"distance": SEQUENCE_BITS, "before": 1, "new": 1}))
-        distance = relation.distance
+        distance = Signal(SEQUENCE_BITS, reset_less=True)
         low = distance[: self.place_bits]
         is_near = ~distance[self.place_bits :].any()
         is_held = Signal()
+        loads = self.i.valid & (place == self.header_beats - 1)
+        minuend = Mux(loads, header.link.sequence, distance)
+        subtrahend = Mux(loads, self.expected, 0)
+        m.d.sync += distance.eq(minuend - subtrahend - self.advance)
         m.d.comb += [
-            distance.eq(compared.link.sequence - self.expected),
+            relation.distance.eq(distance),
             is_held.eq(is_near & held.bit_select(low, 1)),
             relation.before.eq(distance[-1] | is_held),
             relation.new.eq(is_near & (low < self.room) & ~is_held),
@@ -456,6 +464,7 @@ class LinkReceiver(wiring.Component):
             self.advance.eq(now_held[0]),
             self.keep.en.eq(received),
             self.keep.place.eq(end.sequence),
+            self.behind.eq(held[0]),
             self.arrived.eq(held[1:]),
         ]
         if not self.published:

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.golden.round_trip import FLOOR_CYCLES
 from fanin.hdl.arith.delay import delayed
+from fanin.hdl.arith.select import leading_zeros
 from fanin.hdl.net.link.job import ACK_DELAY_BITS, check_link
 from fanin.hdl.net.round_trip import (
     FLOOR_BITS,
@@ -36,8 +37,8 @@ class RepeatTimers(wiring.Component):
     - Its timer has ended. The timer is the mean round trip plus 4 deviations, or plus ``ack_delay`` if that is
       longer; doubled with each retransmission of the frame; at most ``ceiling``. Without an estimate it is half
       of ``ceiling``.
-    - A later frame has arrived, and the frame has been outstanding for the mean round trip, or for any time
-      without an estimate; after a retransmission for the mean and a timer.
+    - It was overtaken: a frame that was never sent before its last transmission has arrived, and that
+      transmission is as old as the mean round trip; of any age without an estimate.
 
     Members
     -------
@@ -102,7 +103,7 @@ class RepeatTimers(wiring.Component):
 
         - cycle 0: ``number`` addresses the timers;
         - cycle 1: the frame's ``word`` arrives;
-        - cycle 2: ``lateness``, the cycles since its deadline, and its ``place`` are known;
+        - cycle 2: ``age``, the cycles since it was last sent, and its ``place`` are known;
         - cycle 3: all that makes a frame overdue is known.
 
         The frame may have arrived meanwhile, so the state decides again while it is on ``offer``.
@@ -110,39 +111,52 @@ class RepeatTimers(wiring.Component):
         m = Module()
         now = Signal(TIMEOUT_BITS)
         m.d.sync += now.eq(now + 1)
-        timeout, margin = self._measure(m)
+        round_trip = self._measure(m)
         held = Signal(delay_layout())  # delay of the frame on ``offer`` before it is sent again
-        word = self._timers(m, now, timeout, held)
+        word = self._timers(m, now, round_trip.timeout, held)
         number = Signal.like(self.end_in_flight)
         written_end = Signal.like(number)  # the timers of the frames before it are written
-        lateness = Signal(TIMEOUT_BITS)  # negative before the deadline
-        late, past_mean, is_missing, is_overtaken = Signal(), Signal(), Signal(), Signal()
+        age = Signal(TIMEOUT_BITS)
+        is_late, is_past_mean, is_missing, is_overtaken = Signal(), Signal(), Signal(), Signal()
         place = Signal.like(number)
-        missing, overtaken = self._state(place)
         numbers = delayed(m, number, _LOOK, name="looked")
+        delays = delayed(m, word.data.delay, _LOOK - 1, name="delay")
+        ends = delayed(m, word.data.end, 1, name="end")
+        timeout = Mux(delays[1].longest, self.ceiling, delays[1].cycles)
         m.d.comb += word.addr.eq(number)
         m.d.sync += [
             written_end.eq(self.end_in_flight),
-            lateness.eq(now - word.data.deadline),
+            age.eq(now - word.data.sent),
             place.eq(numbers[1] - self.first_in_flight),
-            late.eq(~lateness[-1]),
-            past_mean.eq(~(lateness + margin)[TIMEOUT_BITS - 1]),
-            is_missing.eq(missing),
-            is_overtaken.eq(overtaken),
+            is_late.eq(age >= timeout),
+            is_past_mean.eq(age >= round_trip.mean),
+            is_missing.eq(self._is_missing(place)),
+            is_overtaken.eq(self._is_overtaken(m, ends[1])),
         ]
         was_sent = delayed(m, (number - written_end)[len(number) - 1], _LOOK, name="was_sent")[-1]
-        delay = delayed(m, word.data.delay, _LOOK - 1, name="delay")[-1]
-        is_overdue = was_sent & is_missing & (late | (past_mean & is_overtaken))
+        is_overdue = was_sent & is_missing & (is_late | (is_past_mean & is_overtaken))
         self._walk(m, number)
-        self._offer(m, is_overdue, numbers[-1], delay, held)
+        self._offer(m, is_overdue, numbers[-1], delays[-1], held)
         return m
 
-    def _state(self, place: Value) -> tuple[Value, Value]:
-        """Return whether the frame at a place after the oldest has not arrived, and whether a later one has."""
-        index_bits = (ARRIVED_BITS - 1).bit_length()
-        before = (place - 1)[:index_bits]
-        is_missing = ~place[-1] & ((place == 0) | ~self.has_arrived.bit_select(before, 1))
-        return is_missing, (self.has_arrived >> place[:index_bits]).any()
+    def _is_missing(self, place: Value) -> Value:
+        """Return whether the frame at a place after the oldest has not arrived."""
+        before = (place - 1)[: (ARRIVED_BITS - 1).bit_length()]
+        return ~place[-1] & ((place == 0) | ~self.has_arrived.bit_select(before, 1))
+
+    def _is_overtaken(self, m: Module, end: Value) -> Value:
+        """Return whether a frame from number ``end`` on has arrived.
+
+        ``newest`` is the newest frame that has arrived, as of a cycle ago. It is no frame beyond those in
+        flight, so its difference from ``end`` is less than ``replay_frames`` in either direction.
+        """
+        newest = Signal.like(self.end_in_flight)
+        has_newest = Signal()
+        m.d.sync += [
+            has_newest.eq(self.has_arrived.any()),
+            newest.eq(self.first_in_flight + ARRIVED_BITS - leading_zeros(self.has_arrived)),
+        ]
+        return has_newest & ~(newest - end)[len(newest) - 1]
 
     def _walk(self, m: Module, number: Signal) -> None:
         """Step over the frames in flight, from the oldest to the newest or the last that answers report."""
@@ -158,8 +172,7 @@ class RepeatTimers(wiring.Component):
         """Hold one overdue frame. FLUSH empties the pipeline of looks that began before it was sent."""
         settle = Signal(range(_LOOK + 2))
         was_sent = Signal()
-        has_not_arrived, _ = self._state(self.offer.place)
-        is_missing = has_not_arrived & was_sent
+        is_missing = self._is_missing(self.offer.place) & was_sent
         m.d.comb += self.offer.valid.eq(self.offer.pending & is_missing)
         m.d.sync += [
             self.offer.place.eq(self.offer.number - self.first_in_flight),
@@ -181,32 +194,32 @@ class RepeatTimers(wiring.Component):
                 with m.If(settle == _LOOK + 1):
                     m.next = "SCAN"
 
-    def _measure(self, m: Module) -> tuple[Any, Signal]:
-        """Return the timeout of a frame, and the part that exceeds the mean; without an estimate, all of it.
-
-        The part is a number modulo 2^32: added to the lateness, it gives the age less the mean even if the mean
-        is longer than ``ceiling``.
-        """
+    def _measure(self, m: Module) -> RoundTripTimer:
+        """Return the estimator of round trips. It sees both ends of a round trip a cycle later."""
         m.submodules.round_trip = round_trip = RoundTripTimer(slots=self.replay_frames, first_shift=1)
-        timeout = round_trip.timeout
-        margin = Signal(TIMEOUT_BITS)
         floor = self.ack_delay + FLOOR_CYCLES
-        m.d.sync += margin.eq(Mux(timeout.longest, self.ceiling, timeout.cycles) - round_trip.mean)
         m.d.comb += [
             round_trip.adaptive.eq(1),
             round_trip.floor.eq(floor[:FLOOR_BITS] | floor[FLOOR_BITS].replicate(FLOOR_BITS)),
             round_trip.ceiling.eq(self.ceiling),
+        ]
+        m.d.sync += [
             round_trip.sent.en.eq(self.sent.en),
             round_trip.sent.index.eq(self.sent.number),
             round_trip.sent.again.eq(self.take),
             round_trip.answer.en.eq(self.answered.en),
             round_trip.answer.index.eq(self.answered.number),
         ]
-        return timeout, margin
+        return round_trip
 
     def _timers(self, m: Module, now: Signal, timeout: Any, held: Any) -> Any:
-        """Return the read port of the timers, written a cycle after a frame is sent."""
-        layout = data.StructLayout({"deadline": TIMEOUT_BITS, "delay": delay_layout()})
+        """Return the read port of the timers, written a cycle after a frame is sent.
+
+        ``sent``: cycle of the last transmission. ``delay``: cycles until the next one. ``end``: number of the
+        first frame that had never been sent after that transmission.
+        """
+        number = self.end_in_flight.shape()
+        layout = data.StructLayout({"sent": TIMEOUT_BITS, "delay": delay_layout(), "end": number})
         m.submodules.timers = timers = Memory(shape=layout, depth=self.replay_frames, init=[])
         write = timers.write_port()
         sent = Signal.like(self.sent)
@@ -220,7 +233,8 @@ class RepeatTimers(wiring.Component):
         m.d.comb += [
             write.en.eq(sent.en),
             write.addr.eq(sent.number),
-            write.data.deadline.eq(now + Mux(delay.longest, self.ceiling, delay.cycles)),
+            write.data.sent.eq(now),
             write.data.delay.eq(delay),
+            write.data.end.eq(self.end_in_flight),
         ]
         return timers.read_port()

@@ -166,6 +166,31 @@ def test_a_frame_that_a_later_one_has_overtaken_is_offered_after_the_mean_round_
     run(script)
 
 
+@pytest.mark.parametrize("has_later", [False, True])
+def test_a_lost_retransmission_is_repeated_after_the_mean_only_if_a_frame_sent_after_it_has_arrived(has_later):
+    """The first of two frames is lost twice; a third one follows its first retransmission."""
+
+    async def script(bench, golden):
+        await bench.send()
+        await bench.send()
+        first = (bench.sent - 2) % (2 * FRAMES)
+        bench.ctx.set(bench.dut.has_arrived, 0b01)
+        assert await bench.offered(CEILING)
+        at = await bench.take()
+        await bench.send()
+        bench.ctx.set(bench.dut.has_arrived, 0b11 if has_later else 0b01)
+        offers = []
+        while not offers or offers[-1][0] != first:  # without a report, the third frame's timer ends first
+            offers.append(await bench.offered(CEILING))
+            if offers[-1][0] != first:
+                await bench.take()
+        expected = golden.mean if has_later else golden.backed_off(golden.timeout)
+        assert len(offers) == (1 if has_later else 2)
+        assert expected <= offers[-1][1] - at <= expected + 4 + 2 * SCAN
+
+    run(script)
+
+
 def test_a_report_withdraws_an_offer():
     async def script(bench, golden):
         await bench.send()
