@@ -149,12 +149,15 @@ def decode_connection(data: bytes) -> ConnectionFrame | None:
         return None
     if encap is Encap.UDP and not _to_link_port(data[byte_length(ETHERNET) :]):
         return None
-    header = unpack_fields(CONNECTION, data[CONNECTION_LINK.header_at(encap) :])
+    header_data = data[CONNECTION_LINK.header_at(encap) :]
+    header = unpack_fields(CONNECTION, header_data)
     begin, count = CONNECTION_LINK.header_bytes(encap), header.pop("words")
     if header["version"] != VERSION or len(data) < begin + WORD_BYTES * count:
         return None
     if header["kind"] != LinkKind.DATA:
-        header |= unpack_fields(ARRIVED, data[CONNECTION_LINK.header_at(encap) + byte_length(CONNECTION) :])
+        if len(header_data) < byte_length(CONNECTION + ARRIVED):
+            return None
+        header |= unpack_fields(ARRIVED, header_data[byte_length(CONNECTION) :])
     return ConnectionFrame(words=struct.unpack_from(f"<{count}I", data, begin), **header)
 
 
