@@ -289,7 +289,7 @@ class Switch:
         try:
             exec(program._code, names)
         except RunRefused as error:
-            raise Refused(program.position_of(error), str(error)) from error
+            raise error.refused(program.position_of(error), str(error)) from error
         self._tables: dict[str, Table] = {}
         for python, info in program._python_tables.items():
             table = Table(info, names) if tracer is None else TracedTable(info, names, tracer)
@@ -454,7 +454,7 @@ class Switch:
         try:
             frames: list[tuple[int, bytes]] = self._runtime.process(port, frame)
         except RunRefused as error:
-            raise Refused(self.program.position_of(error), str(error)) from error
+            raise error.refused(self.program.position_of(error), str(error)) from error
         except OSError:  # the reader of the trace has gone
             raise
         except Exception as error:  # an unexpected case must not give a wrong result

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.budget import Budget, refuse_late
 from fanin.sim.switch.embedded.checksums import as_bytes, digest_of, ones_complement_sum
-from fanin.sim.switch.embedded.errors import RunRefused
+from fanin.sim.switch.embedded.errors import RunRefused, RunUndefined
 from fanin.sim.switch.embedded.packet import NO_MATCH, TOO_SHORT, PacketIn
 from fanin.sim.switch.embedded.runtime import (
     CounterArray,
@@ -60,7 +60,8 @@ class Register(RegisterArray):
     def checked(self, index: int) -> int:
         """Return ``index`` if it is in range. Raises RunRefused if not."""
         if index is UNDEFINED or index >= len(self.values):
-            raise RunRefused(f"index {index!r} of register {self.name}, which has {len(self.values)}")
+            error = RunUndefined if index is UNDEFINED else RunRefused
+            raise error(f"index {index!r} of register {self.name}, which has {len(self.values)}")
         return index
 
     def read(self, index: int) -> Any:
@@ -269,7 +270,7 @@ class Tna(Budget):
             if monotonic_ns() > self.deadline:
                 refuse_late()
             if destination is UNDEFINED:
-                raise RunRefused("an undefined egress port")
+                raise RunUndefined("an undefined egress port")
             if _manager_field(manager, "bypass_egress"):
                 departures.append((destination, data))
             else:
@@ -422,7 +423,7 @@ def _manager_field(manager: Any, field: str) -> Any:
     """Return a field of the traffic manager's metadata; 0 if it is not set."""
     value = getattr(manager, f"f_{field}")
     if value is UNDEFINED:
-        raise RunRefused(f"an undefined {field} for the traffic manager")
+        raise RunUndefined(f"an undefined {field} for the traffic manager")
     return 0 if value is UNSET else value
 
 
