@@ -158,9 +158,8 @@ def _io_logic(w: _Writer, cell: Cell) -> None:
         clock, reset = w.pin(cell, "CLK"), w.pin(cell, "LSR", _ZERO)
         received = [w.output(cell, pin) or "" for pin in ("RXDATA0", "RXDATA1")]
         if any(received):
-            data = w.pin(
-                cell, "DI" if cell.bit("DI") is not None else "PADDI"
-            )  # after a delay line, or from the pad
+            # DI comes from a delay line, PADDI directly from the pad.
+            data = w.pin(cell, "DI" if cell.bit("DI") is not None else "PADDI")
             ports = f".D({data}), .SCLK({clock}), .RST({reset}), .Q0({received[0]}), .Q1({received[1]})"
             w.instances.append(f"IDDRX1F i{len(w.instances)}({ports});")
         if (sent := w.output(cell, "IOLDO")) is not None:

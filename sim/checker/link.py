@@ -92,8 +92,8 @@ class LinkSystem:
 
     def transitions(self, rows: Rows, slot: int, actor: int, *, faults: bool = True) -> Transitions:
         """Return the next steps of the sender (actor 0) or receiver (actor 1), and the states after them."""
-        possible, ways = (self._receives if actor else self._sends)(rows)
-        return ways.only(possible if faults else possible & ~ways.faults)
+        possible, transitions = (self._receives if actor else self._sends)(rows)
+        return transitions.only(possible if faults else possible & ~transitions.faults)
 
     def _sends(self, rows: Rows) -> tuple[Flags, Transitions]:
         """Return the sender's steps, and for each whether it is possible."""

@@ -141,10 +141,9 @@ class WriteMemory:
         self.words: list[int] = []
         self.responses: list[int] = []
         self._stalls = Stalls(stall, seed)
-        self._bursts: deque[tuple[int, int]] = (
-            deque()
-        )  # address and word count of bursts that are not stored yet
-        self._waiting: deque[list[tuple[int, int]]] = deque([[]])  # words of bursts that are not stored yet
+        # Bursts that are not stored yet: address and word count, and their words.
+        self._bursts: deque[tuple[int, int]] = deque()
+        self._waiting: deque[list[tuple[int, int]]] = deque([[]])
         self._due_responses: deque[tuple[int, Any]] = deque()  # (first cycle, response)
 
     async def process(self, ctx: Any) -> None:
