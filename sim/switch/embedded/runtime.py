@@ -113,7 +113,7 @@ class ExternObject:
 
 
 class RegisterArray(ExternObject):
-    """An array of values: numbers, tuples, or structs, which callers outside see as tuples."""
+    """An array of numbers, tuples or structs. Indexing from outside takes and returns structs as tuples."""
 
     def __init__(self, size: int, **extern: Any):
         super().__init__(**extern)

@@ -24,7 +24,7 @@ from fanin.sim.switch.embedded.runtime import (
 from fanin.sim.switch.embedded.values import UNDEFINED, Reject, Undefined
 
 _PORT_METADATA = bytes(8)
-_REJECTED = 0  # rejected by the program itself
+_REJECTED = 0  # parser error of the program's own transition to reject
 _PARSER_ERRORS = {NO_MATCH: 0x0001, TOO_SHORT: 0x0002}
 _PREFIX = ("ingress_intrinsic_metadata", "egress_intrinsic_metadata")
 # Headers in front of a packet: size in bytes, and byte offsets of the fields that a simulation knows
@@ -244,6 +244,7 @@ class Tna(Budget):
         self.frame_length = len(frame)
         self.drops = []
         self.renew()
+        # In front of the frame: 8 bytes of intrinsic metadata, with the port first, and the port's metadata.
         packet = PacketIn(port.to_bytes(2, "big") + bytes(6) + _PORT_METADATA + frame)
         gress = self._ingress
         values = gress.values(packet)
@@ -313,7 +314,10 @@ class Tna(Budget):
     def _send_through_egress(
         self, port: int, replica: int, data: bytes, departures: list[tuple[int, bytes]]
     ) -> None:
-        """Send a copy through egress."""
+        """Send a copy through egress.
+
+        In front of its data are 27 bytes of intrinsic metadata: the port at byte 0, the replica id at byte 19.
+        """
         packet = PacketIn(port.to_bytes(2, "big") + bytes(17) + replica.to_bytes(2, "big") + bytes(6) + data)
         gress = self._egress
         values = gress.values(packet)

@@ -172,7 +172,11 @@ class Block(Type):
 
 @dataclass(frozen=True)
 class Meta(Type):
-    """The type of a name of a declaration without a value: a type, action, table or function."""
+    """The type of a name of a declaration without a value: a type, action, table or function.
+
+    - ``kind``: ``"a type"``, ``"a function"``, ``"a action"``, ``"a table"`` or ``"a state"``.
+    - ``of``: the type, the list of overloaded functions, or the declaration.
+    """
 
     kind: str
     of: Any

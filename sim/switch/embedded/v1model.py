@@ -32,6 +32,7 @@ from fanin.sim.switch.embedded.values import UNDEFINED, Reject
 DROP_PORT = 511
 _TIME = (1 << 48) - 1
 _NO_LIMIT = 1 << 32  # bytes; a length that cuts no frame
+# Values of ``instance_type``.
 NORMAL, INGRESS_CLONE, EGRESS_CLONE, _, RECIRCULATED, REPLICATED, RESUBMITTED = range(7)
 
 
@@ -145,7 +146,7 @@ class V1Model(Budget):
         self.frame_length = 0
         self.drops: list[str] = []  #: reasons why copies of the last packet did not leave
         self._departures: list[tuple[int, bytes]] = []
-        self._work: deque[tuple[Any, ...]] = deque()
+        self._work: deque[tuple[Any, ...]] = deque()  # passes of the frame still to do: (method, *arguments)
         self._passes = 0
         self._clear()
 
@@ -156,6 +157,10 @@ class V1Model(Budget):
         self._lists: dict[int, list[tuple[str, ...]]] = names["FIELD_LISTS"]
 
     def _clear(self) -> None:
+        """Clear the requests of the program in a pass, which the switch carries out at the end of the pass.
+
+        The last part of a request for a clone, resubmission or recirculation is the field list to preserve.
+        """
         self._clone: tuple[str, int, int | None] | None = None
         self._resubmit: tuple[int | None] | None = None
         self._recirculate: tuple[int | None] | None = None

@@ -249,7 +249,7 @@ class Forwarding(Generic[F]):
         busy = end - begin
         self.control_seconds += busy
         self.longest_visit = max(self.longest_visit, busy)
-        self._control_due = end + busy * (1 / SHARE - 1)
+        self._control_due = end + busy * (1 / SHARE - 1)  # so that ``busy`` is SHARE of the time up to then
 
     def _work(self, control: Control, end: float) -> None:
         try:
