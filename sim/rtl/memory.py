@@ -54,7 +54,7 @@ class ReadMemory:
         self._beats: deque[tuple[int, int, bool]] = deque()  # (first cycle, address, last)
 
     async def process(self, ctx: Any) -> None:
-        """Run forever."""
+        """Run forever: in each cycle, offer a word, accept an address, and check the master."""
         port, cycle = self.port, 0
         names = ("arvalid", "araddr", "arlen", "arsize", "arburst")
         signals = [getattr(port, name) for name in names]
@@ -147,7 +147,7 @@ class WriteMemory:
         self._due_responses: deque[tuple[int, Any]] = deque()  # (first cycle, response)
 
     async def process(self, ctx: Any) -> None:
-        """Run forever."""
+        """Run forever: in each cycle, offer a response, accept an address and a word, and check the master."""
         port, cycle = self.port, 0
         address = [getattr(port, name) for name in ("awvalid", "awaddr", "awlen", "awsize", "awburst")]
         word = [getattr(port, name) for name in ("wvalid", "wdata", "wstrb", "wlast")]
