@@ -33,9 +33,9 @@ class SimulationError(Exception):
 class LiveHosts(Protocol):
     """Interface of live hosts, which drive a run through their :class:`Board`.
 
-    They are made in the simulator's process for each run. All their code runs in ``start`` and in callbacks
-    that they give to the board; simulated time does not advance meanwhile. A CheckFailed or
-    SimulationError raised there ends the run with its message.
+    Live hosts are made in the simulator's process for each run. All their code runs in ``start`` and in
+    callbacks that they give to the board. Simulated time does not advance meanwhile. A CheckFailed or
+    SimulationError that this code raises ends the run with its message.
 
     With several ranks, each rank makes hosts for its ``Board.nodes``. Values passed to ``tell`` go to the hosts
     of rank 0, whose orders go to all ranks. ``result`` returns None at other ranks than 0, or an object that

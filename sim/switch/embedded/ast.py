@@ -342,12 +342,7 @@ class Parameter(Declaration):
 
 @dataclass(slots=True, eq=False)
 class Function(Declaration):
-    """A function, extern function or method.
-
-    - ``body``: None for a function that is only declared.
-    - ``result``: type of the result.
-    - ``owner``: extern object of a method.
-    """
+    """A function, extern function or method of ``owner``; a function that is only declared has no ``body``."""
 
     result_node: TypeNode
     type_parameters: list[str]

@@ -191,9 +191,16 @@ class Classifier:
     def _identifier(self, token: Token) -> None:
         """Emit a name as TYPE or NAME, and note the declaration that it may be.
 
-        The cases, in order: a generic declaration (``f`` in ``f<T>(``); a type parameter that stands before its
-        declaration; a member after a dot; a type; any other name. A name after a type is a declaration. A
-        declaration hides a type of the same name: a parameter in the next braces, any other in its scope.
+        The cases, in order:
+
+        - a generic declaration, such as ``f`` in ``f<T>(``
+        - a type parameter that stands before its declaration
+        - a member after a dot
+        - a type
+        - any other name
+
+        A name after a type is a declaration. A declaration hides a type of the same name: a parameter in the
+        next braces, any other in its scope.
         """
         text = token.text
         previous = self._output[-1].type if self._output else ""

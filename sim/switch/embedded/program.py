@@ -166,10 +166,10 @@ class Program:
         return Instance(generator, block, path or block.name, arguments)
 
     def _compile(self, generator: Generator, blocks: list[Instance]) -> None:
-        """Emit the names that the architecture uses, and compile the whole Python text.
+        """Compile the text, with the names that the architecture uses.
 
-        - ``BLOCKS``: for each block a function that takes the parameters' values and returns the block's frame.
-        - ``MAKERS``: for each type of a block's parameters a function that returns a new value.
+        ``BLOCKS`` has a function per block, from the parameters' values to the block's frame; ``MAKERS`` has a
+        function per type of a block's parameter, which returns a new value.
         """
         emit = generator.objects.emit
         generator.objects.position = None
@@ -489,8 +489,7 @@ class Switch:
 
     def _traced_states(self, frame: Any, state: Any) -> None:
         """Run a parser from ``state`` as ``run_states`` does, and report each state to the tracer."""
-        names = self.program._states
-        tracer = self._tracer
+        names, tracer = self.program._states, self._tracer
         assert tracer is not None
 
         def run(state: Any) -> Any:

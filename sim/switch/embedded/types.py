@@ -284,7 +284,7 @@ def base_of(kind: Type) -> Type:
 
 
 def width_of(kind: Type) -> int | None:
-    """Return the bits of a ``kind`` in a packet; for a varbit the largest; None for a type without a width."""
+    """Return the bits of a ``kind`` in a packet: a varbit's maximum, and None for a type without a width."""
     kind = base_of(kind)
     if isinstance(kind, Bits | Varbit):
         return kind.width
