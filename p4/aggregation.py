@@ -2,6 +2,17 @@
 
 :func:`controls` and :func:`parser` describe the program for a configuration, and :mod:`fanin.p4.printer` prints
 the description for a target. A picture and the reasons for the layout are in docs/systems/switch-program.md.
+
+A slot adds the values of a job's members, one sum per value. Each use of a slot is a round, with a number. A
+packet of a member passes these steps, each of which reads and writes a register at most once:
+
+1. Tables ``agg`` and ``ack`` mark the sender in the slot; ``meta.seen``: members marked before, in this round.
+2. Table ``admission`` checks the sender; ``meta.opened``: the round that the packet opens, or 0.
+3. For an AGG, a control ``Sum`` per value replaces the sum, adds to it, or only reads it.
+4. Table ``verdict`` decides from ``seen`` and ``opened``: answer all members, answer the sender, or drop.
+5. In egress, ``Delivery`` writes each answer's addresses.
+
+Tables ``rejected`` and ``forward`` take the packets of others. Comments in this description become P4 comments.
 """
 
 from __future__ import annotations
@@ -59,8 +70,8 @@ class Target(StrEnum):
 class ProgramConfig:
     """Parameters that are fixed when the program is emitted; jobs are added and removed at run time.
 
-    ``slots`` are divided among jobs. With ``encap`` UDP the program also accepts raw Ethernet. Raises
-    ValueError that names parameter, value and limit.
+    The jobs share ``slots``. With ``encap`` UDP the program also accepts raw Ethernet. Raises ValueError, which
+    names parameter, value and limit.
     """
 
     target: Target = Target.V1MODEL
@@ -137,7 +148,7 @@ def parser(config: ProgramConfig) -> tuple[State, ...]:
         ),
         State("parse_udp", "udp", ("destination_port",), (("AGGREGATION_PORT", "parse_aggregation"),)),
     )
-    kind_names = ", ".join(kind.name for kind in config.kinds)
+    kind_names = " or ".join(kind.name for kind in config.kinds)
     return (
         State(
             "parse_ethernet",
@@ -155,7 +166,7 @@ def parser(config: ProgramConfig) -> tuple[State, ...]:
             ("version", "kind"),
             tuple((f"(VERSION, {kind.name})", "check_round") for kind in config.kinds),
             assignments=(Assign("meta.aggregation", "1"),),
-            comment=f"Only {kind_names} of this version is followed by values that anyone looks at.",
+            comment=f"The program reads only values of packets of this version and of kind {kind_names}.",
         ),
         State(
             "check_round",
@@ -174,8 +185,8 @@ def _pair(name: str, kind: Kind, action: str) -> tuple[Register, Action]:
     register = Register(
         name,
         ("round", "seen"),
-        f"Of each slot's {kind.name}s: the current round, and the members seen in it. A pair, since a packet "
-        "may touch a register once, and both words are needed to change either.",
+        f"For the {kind.name}s of each slot: the current round, and the members seen in it. The two words are "
+        "one entry, since a packet may access a register once, and each new word depends on both.",
     )
     mark = Operation(
         f"mark_{name}",
@@ -193,13 +204,13 @@ def _pair(name: str, kind: Kind, action: str) -> tuple[Register, Action]:
                 update={"round": "hdr.aggregation.round", "seen": "hdr.aggregation.bitmap"},
             ),
         ),
-        "Who was seen before this packet in its round: nobody (0) when it opens the round, or is stale.",
+        "The result is the members seen before this packet in its round: 0 if it opens the round or is stale.",
     )
     return register, Action(action, (Execute(mark, "meta.seen"),))
 
 
 def _admission(config: ProgramConfig) -> tuple[tuple[Register, ...], tuple[Table, ...]]:
-    """Return the registers of stage 0 (state of the slots), and the tables that check members before it."""
+    """Return the state registers of the slots, and the tables that admit senders and access these registers."""
     members = MAX_JOBS * config.workers
     sender = (
         Key("job", "hdr.aggregation.job"),
@@ -217,16 +228,17 @@ def _admission(config: ProgramConfig) -> tuple[tuple[Register, ...], tuple[Table
                 name,
                 sender,
                 (mark,),
-                f"{kind.name}s of members, within their job's slots. A table of its own: one table's actions "
-                "cannot touch different registers. Only one of them is applied, so they share a stage.",
+                f"{kind.name}s of members, within their job's slots. Each kind has its own table, since one "
+                "table's actions cannot access different registers. A packet applies only one of these tables, "
+                "so they share a stage.",
                 members,
             )
         )
     current = Register(
         "current_round",
         ("number",),
-        "The round of each slot once more. An operation of a pair has one result only, the members seen; "
-        "this one tells a packet that opens a round from one that is stale.",
+        "A second copy of each slot's round. The operation on round and members has only one result, the "
+        "members; this register distinguishes a packet that opens a round from a stale one.",
     )
     number = "hdr.aggregation.round"
     opens = Operation(
@@ -239,7 +251,7 @@ def _admission(config: ProgramConfig) -> tuple[tuple[Register, ...], tuple[Table
         "check_round",
         current,
         (Case("current", f"{{number}} == {number}", number),),
-        "An ACK opens no round here: it is of the current one, or late.",
+        "An ACK opens no round: it belongs to the current round, or it is late.",
     )
     admit = Assign("meta.admitted", "1")
     actions = {
@@ -251,7 +263,7 @@ def _admission(config: ProgramConfig) -> tuple[tuple[Register, ...], tuple[Table
             "admission",
             (Key("kind", "hdr.aggregation.kind"), *sender),
             tuple(actions[kind] for kind in config.kinds),
-            "Who may aggregate: members, within their job's slots.",
+            "Senders that may aggregate: members, within their job's slots.",
             len(config.kinds) * members,
         )
     )
@@ -269,14 +281,14 @@ def _sum(config: ProgramConfig) -> Control:
     replace = action(
         "replace",
         Case("first", None, update={"sum": "value"}),
-        "The first value of a round is the sum: nothing needs clearing.",
+        "The first value of a round is the sum, so no packet clears it.",
     )
     add = action(
         "add",
         Case("next", None, "{sum} + value", {"sum": "{sum} + value"}),
-        "Another member's value. Workers clamp theirs, so the sum fits.",
+        "The value of another member. Workers clamp their values, so the sum fits.",
     )
-    read = action("read", Case("again", None, "{sum}"), "A member that asks again gets the sum as it is.")
+    read = action("read", Case("again", None, "{sum}"), "A repeated packet gets the present sum.")
     ignore = Action("ignore", ())
     entries = [
         ConstEntry(("_", f"{bit:#x} &&& {bit:#x}", f"{bit:#x}"), "read", "seen before" if bit == 1 else "")
@@ -296,12 +308,12 @@ def _sum(config: ProgramConfig) -> Control:
         "accumulate",
         keys,
         (replace, add, read, ignore),
-        "An entry per member stands for `seen & bitmap`, which would take a stage.",
+        "The entries, one per member, stand for `seen & bitmap`; to compute it would take a stage.",
         entries=tuple(entries),
     )
     return Control(
         "Sum",
-        "One value's sums. A stage has four stateful ALUs, so four values go side by side.",
+        "Sums of one value. A stage has four stateful ALUs, so it adds four values in parallel.",
         (table,),
         ("accumulate.apply();",),
         (total,),
@@ -332,8 +344,8 @@ def _aggregation(config: ProgramConfig) -> Control:
             Action("duplicate", (Drop(),)),
             Action("stale", (Drop(),)),
         ),
-        "What comes of a member's packet. An entry per member stands for `seen | bitmap == members`. A reply "
-        "is multicast too, to a group of one, so that every answer has a replica id.",
+        "Decision on a member's packet. The entries, one per member, stand for `seen | bitmap == members`. A "
+        "reply is multicast, too, to a group of one, so that every answer has a replica id.",
         MAX_JOBS * config.verdict_entries,
         counted=True,
     )
@@ -342,8 +354,8 @@ def _aggregation(config: ProgramConfig) -> Control:
         "rejected",
         (Key("values", "hdr.values.isValid()"), *checksum),
         (Action("malformed", (Drop(),)), Action("foreign", (Drop(),))),
-        "Who was not admitted, and why: version, kind, length, round or checksum; or else no member. A table "
-        "of its own, since a counter of admission's would not fit beside the state.",
+        "Packets that were not admitted: malformed (version, kind, length, round or checksum), or foreign (not "
+        "from a member). A counter in table admission would not fit beside the state.",
         2 + len(checksum),
         counted=True,
     )
@@ -355,7 +367,7 @@ def _aggregation(config: ProgramConfig) -> Control:
             Action("stay", (Drop(),)),
             Action("flood", (Flood(),)),
         ),
-        "Other traffic: to where its destination is, and nowhere when that is where it came from.",
+        "Other traffic goes to its destination's port, except when it came from that port.",
         2 * MAX_STATIONS + 1,
         counted=True,
     )
@@ -406,8 +418,8 @@ def _delivery(config: ProgramConfig) -> Control:
         "members",
         (Key("replica", "{replica}", "exact"),),
         (address,),
-        "An answer to a member goes to its addresses, from the switch's own. Here and not in ingress, since "
-        "the copies of a multicast packet differ in nothing but their replica id.",
+        "Writes the member's and the switch's addresses into an answer. Ingress cannot do this, since copies "
+        "of a multicast packet differ only in their replica id, which egress reads.",
         MAX_JOBS * config.workers,
     )
     return Control("Delivery", "", (members,), ("members.apply();",))

@@ -43,9 +43,10 @@ def _render(template: str, config: ProgramConfig, **names: Any) -> str:
 
 
 def proto_fields(header: Sequence[Field], *, hexadecimal: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    """Return a header's fields in the form of the dissector's template.
+    """Return a header's fields for the dissector's template; Wireshark reads at least 8 bits, under a mask.
 
-    ``hexadecimal``: fields that are displayed in hexadecimal. The template's table ``kinds`` names the kinds.
+    - ``hexadecimal``: names of the fields that are displayed in hexadecimal.
+    - ``names`` in a result: the template's Lua table with the texts of the field's values, or ``nil``.
     """
     fields, bit = [], 0
     for field in header:

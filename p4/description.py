@@ -47,7 +47,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Operation:
-    """Read-modify-write of one entry by the first case whose condition holds; without a result it is 0."""
+    """Read-modify-write of one entry by the first case whose condition holds.
+
+    The result is 0 if no condition holds or the case has no result.
+    """
 
     name: str
     register: Register

@@ -19,6 +19,7 @@ from fanin.wire.ethernet import ETHERNET, Endpoint
 _BITS = {field.name: field.bits for field in AGGREGATION}
 _MAC_BITS = next(field.bits for field in ETHERNET if field.name == "destination")
 _PORT_BITS = 9
+_PORTS_PER_PIPE = 128  # on Tofino; a register's entries are separate in each pipe
 _GROUPS = 2 * MAX_WORKERS  # per place: one for all members, and one per member
 ADMISSION, VERDICT, REJECTED, FORWARD = (
     f"Aggregation.{name}" for name in ("admission", "verdict", "rejected", "forward")
@@ -39,7 +40,7 @@ _COUNTERS: Mapping[str, tuple[tuple[str, str], ...]] = {
 
 @dataclass(frozen=True)
 class Installation:
-    """Entries and groups that belong together; counters of ``verdicts`` are the job's."""
+    """Entries and groups that are added and removed together; ``verdicts`` count a job's packets."""
 
     entries: tuple[TableEntry, ...]
     groups: tuple[MulticastGroup, ...] = ()
@@ -62,7 +63,7 @@ def check_job(config: ProgramConfig, job: Job) -> None:
         )
     if job.bitmap >> config.workers:
         raise ValueError(f"bitmap must be one of the lowest {config.workers} bits, which the program knows")
-    pipes = {member.port >> 7 for member in job.members}
+    pipes = {member.port // _PORTS_PER_PIPE for member in job.members}
     if config.target is Target.TNA and len(pipes) > 1:
         raise ValueError(
             f"ports of job {job.id} are in pipes {sorted(pipes)}; a slot's registers are in one (port // 128)"
@@ -183,7 +184,7 @@ def _addresses(config: ProgramConfig, member: Member, place: int, switch: Endpoi
 
 
 def job_counters(counts: Iterable[tuple[TableEntry, int]]) -> JobCounters:
-    """Return a job's counters from those of its ``verdicts``."""
+    """Return a job's counters from the packet counts of its ``verdicts``."""
     totals: Counter[str] = Counter()
     for entry, packets in counts:
         kind = entry.match["kind"]

@@ -41,7 +41,7 @@ def comment(text: str) -> list[str]:
 
 
 def block(header: str, body: Sequence[str]) -> list[str]:
-    """Return ``head {``, the body indented, and ``}``."""
+    """Return ``header {``, the body indented, and ``}``."""
     return [f"{header} {{}}"] if not body else [f"{header} {{", *indent(body), "}"]
 
 

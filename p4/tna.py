@@ -48,7 +48,8 @@ class Tna(Printer):
     def register(self, register: Register) -> list[str]:  # noqa: D102
         return [f"Register<{self._type(register)}, bit<16>>(SLOTS) {register.name};"]
 
-    def operation(self, operation: Operation) -> list[str]:  # noqa: D102
+    def operation(self, operation: Operation) -> list[str]:
+        """Return a RegisterAction whose ``apply`` is an if-else chain of the operation's cases."""
         register = operation.register
         kind, words = self._type(register), register.words
         names = {word: f"entry.{word}" if len(words) > 1 else word for word in words}

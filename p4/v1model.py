@@ -58,6 +58,16 @@ class V1Model(Printer):
         raise TypeError(statement)
 
     def _execute(self, execute: Execute) -> list[str]:
+        """Return the lines of an operation, for a register ``round`` with one word for example::
+
+        bit<32> round;
+        round.read(round, index);                   // the entry's words, as local variables
+        bool next = round + 1 == hdr.x.round;       // a bool per conditional case
+        bit<32> result = next ? hdr.x.round : 0;    // from the old words
+        round = next ? hdr.x.round : round;         // the new words
+        round.write(index, round);
+        destination = result;
+        """
         operation, index = execute.operation, f"(bit<32>){execute.index}"
         register, words = operation.register, operation.register.words
         names = {word: word for word in words}
@@ -107,7 +117,7 @@ class V1Model(Printer):
 
 
 def _first_case(values: list[tuple[Case, str]], default: str) -> str:
-    """Return an expression for the value of the first case that holds."""
+    """Return an expression, nested ``?:``, for the value of the first case that holds, or ``default``."""
     text = default
     for case, value in reversed(values):
         nested = f"({text})" if "?" in text else text

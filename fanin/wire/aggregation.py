@@ -99,8 +99,8 @@ class AggPacket:
 
 def encode_payload(packet: AggPacket) -> bytes:
     """Return aggregation header and values as bytes."""
-    names = {f.name: getattr(packet, f.name) for f in AGGREGATION}
-    return pack_fields(AGGREGATION, names) + struct.pack(f">{len(packet.values)}i", *packet.values)
+    header = {f.name: getattr(packet, f.name) for f in AGGREGATION}
+    return pack_fields(AGGREGATION, header) + struct.pack(f">{len(packet.values)}i", *packet.values)
 
 
 def encode(packet: AggPacket, *, encap: Encap, source: Endpoint, destination: Endpoint) -> bytes:

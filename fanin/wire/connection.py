@@ -20,12 +20,13 @@ from fanin.wire.ethernet import (
 from fanin.wire.fields import Field, byte_length, pack_fields, unpack_fields
 from fanin.wire.link import ARRIVED, ETHERTYPE_LINK, LINK_PORT, MAX_FRAMES, TOS_SHIFT, LinkFormat, LinkKind
 
-VERSION = 6  # 2: without bitmap, go-back-N. The ring uses other versions on the same EtherType
+# Version 2 had go-back-N and no bitmap. The ring uses other versions on the same EtherType.
+VERSION = 6
 WORD_BYTES = 4
 MAX_PAYLOAD_BYTES = 1408  # less than 1,500 with all headers, in whole beats of 64
 MIN_PAYLOAD_BYTES = 32  # a frame is then at least as long as Ethernet's shortest
 MAX_PAYLOAD_WORDS = MAX_PAYLOAD_BYTES // WORD_BYTES
-IN_FLIGHT_BYTES = 8 * MAX_PAYLOAD_BYTES  # 40 Gb/s for 2.2 µs
+IN_FLIGHT_BYTES = 8 * MAX_PAYLOAD_BYTES  # covers a round trip of 2.2 µs at 40 Gb/s
 MAC_WIDTH = 512  # default bits of a beat at a device's MAC
 
 CONNECTION = (
@@ -95,7 +96,11 @@ class RowFrames:
 
 @dataclass(frozen=True)
 class ConnectionFrame:
-    """A frame of a connection. DATA has ``words``: bits of binary32, first sent first; answers, ``arrived``."""
+    """A frame of a connection.
+
+    - ``words``: payload of a DATA frame, each word the bits of a binary32 number.
+    - ``arrived``: bitmap of an ACK or NAK.
+    """
 
     kind: int
     run: int
@@ -132,11 +137,11 @@ def encode_connection(
     if encap is Encap.L2:
         ethernet = {"destination": destination.mac, "source": source.mac, "ethertype": ETHERTYPE_LINK}
         return (pack_fields(ETHERNET, ethernet) + header + payload).ljust(size, b"\0")
-    at = CONNECTION_LINK.header_at(encap)
-    link_data = header.ljust(CONNECTION_LINK.header_bytes(encap) - at, b"\0") + payload
+    header_offset = CONNECTION_LINK.header_at(encap)
+    link_data = header.ljust(CONNECTION_LINK.header_bytes(encap) - header_offset, b"\0") + payload
     source, destination = replace(source, port=LINK_PORT), replace(destination, port=LINK_PORT)
-    payload = link_data.ljust(size - at, b"\0")
-    return encode_udp(payload, source=source, destination=destination, tos=priority << TOS_SHIFT)
+    datagram = link_data.ljust(size - header_offset, b"\0")
+    return encode_udp(datagram, source=source, destination=destination, tos=priority << TOS_SHIFT)
 
 
 def decode_connection(data: bytes) -> ConnectionFrame | None:
@@ -149,12 +154,15 @@ def decode_connection(data: bytes) -> ConnectionFrame | None:
         return None
     if encap is Encap.UDP and not _to_link_port(data[byte_length(ETHERNET) :]):
         return None
-    header = unpack_fields(CONNECTION, data[CONNECTION_LINK.header_at(encap) :])
+    header_data = data[CONNECTION_LINK.header_at(encap) :]
+    header = unpack_fields(CONNECTION, header_data)
     begin, count = CONNECTION_LINK.header_bytes(encap), header.pop("words")
     if header["version"] != VERSION or len(data) < begin + WORD_BYTES * count:
         return None
     if header["kind"] != LinkKind.DATA:
-        header |= unpack_fields(ARRIVED, data[CONNECTION_LINK.header_at(encap) + byte_length(CONNECTION) :])
+        if len(header_data) < byte_length(CONNECTION + ARRIVED):
+            return None
+        header |= unpack_fields(ARRIVED, header_data[byte_length(CONNECTION) :])
     return ConnectionFrame(words=struct.unpack_from(f"<{count}I", data, begin), **header)
 
 

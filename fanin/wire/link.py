@@ -37,7 +37,7 @@ class LinkKind(IntEnum):
 
 @dataclass(frozen=True)
 class LinkFormat:
-    """Header of one user of the link, and the use of its fields.
+    """Header of one user of the link (ring or connection), and the use of its fields.
 
     All headers have the fields ``version``, ``kind`` and ``sequence``. The other fields are named by their use:
 
@@ -47,7 +47,7 @@ class LinkFormat:
     - ``limit``: in an ACK or NAK, the first sequence number without room.
     - ``sender``: identify the sender. A DATA or PROBE frame with another value than the previous node's is a
       mismatch.
-    - ``told``: set by the user in answers.
+    - ``told``: set by the user in each ACK and NAK.
     """
 
     fields: tuple[Field, ...]

@@ -150,7 +150,7 @@ MUTABLE = (
 class RdmaPacket:
     """A packet without its addresses; fields that its opcode does not have keep their defaults.
 
-    In a packet to be refused, ``payload`` is everything after the BTH.
+    In a packet with one of ``REFUSED_OPCODES``, ``payload`` is everything after the BTH.
     """
 
     opcode: int
@@ -225,30 +225,29 @@ def icrc(frame: bytes) -> int:
 def encode(packet: RdmaPacket, *, source: Endpoint, destination: Endpoint, tos: int = 0) -> bytes:
     """Return the frame of a packet, without FCS. ``source.port`` is free; the destination port is 4791."""
     pad = -len(packet.payload) % 4
-    names = {f.name: int(getattr(packet, f.name)) for f in BTH if hasattr(packet, f.name)}
-    header = pack_fields(BTH, names | {"migration": 1, "pad": pad})
+    bth = {f.name: int(getattr(packet, f.name)) for f in BTH if hasattr(packet, f.name)}
+    header = pack_fields(BTH, bth | {"migration": 1, "pad": pad})
     extension = _extension_fields(packet.opcode)
     header += pack_fields(extension, {f.name: getattr(packet, f.name) for f in extension})
-    body = header + packet.payload + bytes(pad)
+    # The lengths of IPv4 and UDP include the ICRC, so the frame is made with a place for it.
+    body = header + packet.payload + bytes(pad) + bytes(ICRC_BYTES)
     roce_destination = Endpoint(destination.mac, destination.ip, ROCE_PORT)
-    body += bytes(ICRC_BYTES)
-    frame = encode_udp(body, source=source, destination=roce_destination, tos=tos, flags=DONT_FRAGMENT)[
-        :-ICRC_BYTES
-    ]
+    frame = encode_udp(body, source=source, destination=roce_destination, tos=tos, flags=DONT_FRAGMENT)
+    frame = frame[:-ICRC_BYTES]
     return (frame + icrc(frame).to_bytes(ICRC_BYTES, "little")).ljust(MIN_FRAME_BYTES, b"\0")
 
 
 def decode(frame: bytes) -> RdmaPacket | None:
     """Return the packet of a frame, or None if the frame has a :class:`Fault`; addresses are not checked."""
-    judged = judge(frame)
-    return judged if isinstance(judged, RdmaPacket) else None
+    result = judge(frame)
+    return result if isinstance(result, RdmaPacket) else None
 
 
 def judge(frame: bytes, *, own: Endpoint | None = None) -> RdmaPacket | Fault:
     """Return the packet of a frame, or the fault of the frame.
 
-    The packet may be one to be refused; its payload is then everything after the BTH. Bytes after the IPv4
-    length are ignored. ``own``: MAC and IPv4 address that the frame must have as destination.
+    A packet with one of ``REFUSED_OPCODES`` is no fault. Bytes after the IPv4 length are ignored. ``own``: MAC
+    and IPv4 address that the frame must have as destination; None accepts any.
     """
     if len(frame) < UDP_AT:
         return Fault.FOREIGN
@@ -284,7 +283,8 @@ def _judge_transport(frame: bytes, check: bytes) -> RdmaPacket | Fault:
         return Fault.CONGESTION
     if not supported and bth["opcode"] not in REFUSED_OPCODES:
         return Fault.OPCODE
-    if bth["version"] or (bth["partition"] ^ PARTITION) % (1 << PARTITION_BITS):
+    is_other_partition = (bth["partition"] ^ PARTITION) % (1 << PARTITION_BITS)  # membership does not count
+    if bth["version"] or is_other_partition:
         return Fault.UNKNOWN
     bth_fields = {name: bth[name] for name in ("opcode", "queue_pair", "psn", "partition", "version")}
     fields = unpack_fields(extension, frame[REST_AT:])

@@ -9,7 +9,8 @@ from fanin.wire.ethernet import ETHERNET, Encap
 from fanin.wire.fields import Field, byte_length, pack_fields, unpack_fields
 from fanin.wire.link import ARRIVED, ETHERTYPE_LINK, LinkFormat, LinkKind
 
-VERSION = 5  # 4: without bitmap, go-back-N; 3: without checksum; 1: without rank. Connections have 2 and 6
+# Version 4 had go-back-N and no bitmap, 3 no checksum of sums, 1 no rank. Connections use versions 2 and 6.
+VERSION = 5
 SUM_BITS = 16  # checksum of sums; in an answer, ``slice`` is its upper half and ``length`` its lower half
 SUM_HISTORY = 16  # number of recent descriptors whose checksum a node remembers
 

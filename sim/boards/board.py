@@ -162,6 +162,7 @@ class Boards:
         return next(c.model for c in self.configs if (c.model.top, c.model.verilog) == (top, verilog))
 
     def _set_up(self, number: int, config: BoardConfig, kind: int) -> None:
+        """Make a board of model ``kind`` in the process: its clocks, PHYs, links, locks and constant pins."""
         self._command(f"board {kind}")
         delays = config.model.pins.delays
         phy_clocks = {phy.rx_clk for phy in config.phys}
@@ -323,6 +324,7 @@ def board_program(models: Sequence[BoardModel], *, optimise: str = "-O2", quiet:
 
 
 def _edges(clock: Clock) -> str:
+    """Return a clock as the process reads it: numerator and denominator of its period, and its phase, in fs."""
     period = clock.period_ps * _FS
     limit = Fraction(period).limit_denominator(1_000_000)
     return f"{limit.numerator} {limit.denominator} {math.floor(clock.phase_ps * _FS)}"

@@ -67,7 +67,7 @@ class CrossingReport:
         return tuple(crossing for crossing in self.crossings if crossing.fault)
 
     def summary(self, limit: int) -> str:
-        """Return the number of faults, and the first ``most`` of them, one per line."""
+        """Return the number of faults, and the first ``limit`` of them, one per line."""
         count = len(self.faults)
         lines = [f"{count} unsafe clock domain crossings:", *(f"  {fault}" for fault in self.faults[:limit])]
         return "\n".join(lines + [f"  and {count - limit} more"] * (count > limit))
@@ -98,6 +98,14 @@ def find_crossings(netlist: Netlist) -> CrossingReport:
 
 
 class _Search:
+    """Search of a netlist for the registers from which paths lead to a net.
+
+    - ``by_output``: registers by the nets that they drive.
+    - ``users``: inputs that read a net, as (cell, pin).
+    - ``of_cell``: registers by the name of their cell; a block RAM has one per port.
+    - ``synchronised``: clocks of synchronisers by name (``_synchronised_units``).
+    """
+
     def __init__(self, netlist: Netlist):
         self.netlist = netlist
         self.drivers = netlist.drivers()
@@ -149,7 +157,11 @@ class _Search:
         return None
 
     def source_clocks(self, bit: Bit) -> frozenset[str]:
-        """Return the clocks of all registers from which paths lead to a net."""
+        """Return the clocks of all registers from which paths lead to a net.
+
+        The search is depth first: a net is resolved after its predecessors. A loop of logic is cut at a net
+        that is already open.
+        """
         stack = [bit] if isinstance(bit, int) else []
         open_nets: set[int] = set()
         while stack:

@@ -11,6 +11,9 @@ from fanin.sim.boards.netlist import Bit, Cell, Netlist
 _AUTOMATIC = re.compile(r"^\$|\.\$|_(TRELLIS_\w+|LUT4|CCU2C|PFUMX|L6MUX21|DP16KD|MULT18X18D|I?O?DDRX1F)_")
 
 
+_NO_PIN = "$^"  # pattern that no pin matches
+
+
 @dataclass(frozen=True)
 class Register:
     """A clocked part of a cell: a flip-flop, a port of a block RAM, or the contents of a distributed RAM.
@@ -35,7 +38,7 @@ def registers(netlist: Netlist) -> Iterator[Register]:
             yield from _KINDS[cell.kind](cell)
 
 
-def _part(cell: Cell, clock: str, inputs: str, outputs: str, reads: str = "$^") -> Iterator[Register]:
+def _part(cell: Cell, clock: str, inputs: str, outputs: str, reads: str = _NO_PIN) -> Iterator[Register]:
     """Yield the part whose inputs and outputs match patterns."""
     net = cell.bit(clock)
     if not isinstance(net, int):
@@ -60,9 +63,9 @@ def _flip_flop(cell: Cell) -> Iterator[Register]:
 def _block_ram(cell: Cell) -> Iterator[Register]:
     """Yield a part per port. With 36 bits, A writes by both data inputs, and B reads by both outputs."""
     a_writes = ".*" if cell.number("DATA_WIDTH_A", 18) == 36 else "A"
-    b_writes = "$^" if a_writes == ".*" else "B"
+    b_writes = _NO_PIN if a_writes == ".*" else "B"
     b_reads = ".*" if cell.number("DATA_WIDTH_B", 18) == 36 else "B"
-    a_reads = "$^" if b_reads == ".*" else "A"
+    a_reads = _NO_PIN if b_reads == ".*" else "A"
     control = r"AD{0}\d+|O?CE{0}|WE{0}|RST{0}|CS{0}\d"
     data_a = rf"DI{'[AB]' if a_writes == '.*' else 'A'}\d+"
     data_b = rf"DI{b_writes}\d+"

@@ -44,6 +44,13 @@ class _Clocking:
 
 @dataclass
 class _Writer:
+    """Parts of the Verilog so far.
+
+    - ``assigns``, ``instances``: lines.
+    - ``registers``: output, data and reset value of each register, by its controls.
+    - ``rams``: initial contents, data and output of each bit, by the ports of its memory.
+    """
+
     netlist: Netlist
     assigns: list[str] = field(default_factory=list)
     instances: list[str] = field(default_factory=list)
@@ -76,141 +83,147 @@ class _Writer:
             self.assigns.append(f"assign {target} = {value};")
 
 
-def _comb(w: _Writer, cell: Cell) -> None:
+def _comb(writer: _Writer, cell: Cell) -> None:
+    """Add a lookup table, half of a carry cell (CCU2), or a bit of distributed RAM.
+
+    Output ``OFX`` is the slice's multiplexer: of two tables, or of two such multiplexers if ``FXA`` or ``FXB``
+    is connected.
+    """
     mode = cell.text("MODE", "LOGIC")
     if mode == "RAMW_BLOCK":
         return
     if mode == "DPRAM":
-        _ram(w, cell)
+        _ram(writer, cell)
         return
-    table, inputs = cell.number("INITVAL"), [w.pin(cell, pin) for pin in "ABCD"]
+    table, inputs = cell.number("INITVAL"), [writer.pin(cell, pin) for pin in "ABCD"]
     value = lut_expression(table, inputs)
     if mode == "CCU2":
-        carry, injected = w.pin(cell, "FCI"), cell.text("CCU2_INJECT1", "NO") == "YES"
+        carry, injected = writer.pin(cell, "FCI"), cell.text("CCU2_INJECT1", "NO") == "YES"
         generate = _ZERO if injected else lut_expression(table & 15, inputs[:2])
         propagate = f"p{cell.bit('FCO')}" if cell.bit("FCO") is not None else None
         if propagate:  # the carry needs the sum's function
-            w.assigns.append(f"wire {propagate} = {value};")
-            w.assign(w.output(cell, "FCO"), f"{propagate} ? {carry} : {generate}")
+            writer.assigns.append(f"wire {propagate} = {value};")
+            writer.assign(writer.output(cell, "FCO"), f"{propagate} ? {carry} : {generate}")
             value = propagate
-        w.assign(w.output(cell, "F"), value if injected else f"{value} ^ {carry}")
+        writer.assign(writer.output(cell, "F"), value if injected else f"{value} ^ {carry}")
     elif mode == "LOGIC":
-        w.assign(w.output(cell, "F"), value)
+        writer.assign(writer.output(cell, "F"), value)
     else:
         raise InputError(_NOT_MODELLED.format(name=cell.name, kind=cell.kind, what=f"mode {mode}"))
-    if (output := w.output(cell, "OFX")) is not None:
+    if (output := writer.output(cell, "OFX")) is not None:
         has_wide_inputs = cell.bit("FXA") is not None or cell.bit("FXB") is not None
         one_pin, zero_pin = ("FXB", "FXA") if has_wide_inputs else ("F1", "F")
-        zero_value = w.pin(cell, zero_pin) if has_wide_inputs or cell.bit("F") is not None else value
-        w.assign(output, f"{w.pin(cell, 'M')} ? {w.pin(cell, one_pin)} : {zero_value}")
+        zero_value = writer.pin(cell, zero_pin) if has_wide_inputs or cell.bit("F") is not None else value
+        writer.assign(output, f"{writer.pin(cell, 'M')} ? {writer.pin(cell, one_pin)} : {zero_value}")
 
 
-def _ram(w: _Writer, cell: Cell) -> None:
+def _ram(writer: _Writer, cell: Cell) -> None:
     """Add a bit of distributed RAM; bits with equal write and read ports become one memory.
 
     Contents are ordered as a table in which D is the most significant input; D corresponds to the write port's
     WAD0.
     """
-    output = w.output(cell, "F")
+    output = writer.output(cell, "F")
     if output is None:
         return
     falling = cell.text("WCKMUX", "WCK") == "INV"
-    clock = w.name(cell.pins["WCK"][0]) if cell.bit("WCK") is not None else _ZERO
-    enable = w.pin(cell, "WRE")
-    write = [w.pin(cell, f"WAD{index}") for index in (0, 2, 1, 3)]
-    read = [w.pin(cell, pin) for pin in "DCBA"]
+    clock = writer.name(cell.pins["WCK"][0]) if cell.bit("WCK") is not None else _ZERO
+    enable = writer.pin(cell, "WRE")
+    write = [writer.pin(cell, f"WAD{index}") for index in (0, 2, 1, 3)]
+    read = [writer.pin(cell, pin) for pin in "DCBA"]
     key = ("negedge" if falling else "posedge", clock, enable, ", ".join(write), ", ".join(read))
-    w.rams[key].append((cell.number("INITVAL"), w.pin(cell, "WD"), output))
+    writer.rams[key].append((cell.number("INITVAL"), writer.pin(cell, "WD"), output))
 
 
-def _ramw(w: _Writer, cell: Cell) -> None:
+def _ramw(writer: _Writer, cell: Cell) -> None:
     """Add the wires from a slice's inputs to its distributed RAM's write port."""
     inputs = ("C1", "A1", "D1", "B1", "D0", "B0", "C0", "A0")
     outputs = ("WDO0", "WDO1", "WDO2", "WDO3", "WADO0", "WADO1", "WADO2", "WADO3")
     for source, target in zip(inputs, outputs, strict=True):
-        w.assign(w.output(cell, target), w.pin(cell, source))
+        writer.assign(writer.output(cell, target), writer.pin(cell, source))
 
 
-def _flip_flop(w: _Writer, cell: Cell) -> None:
-    output = w.output(cell, "Q")
+def _flip_flop(writer: _Writer, cell: Cell) -> None:
+    output = writer.output(cell, "Q")
     if output is None:
         return
     if cell.text("LSRMODE", "LSR") != "LSR":
         raise InputError(_NOT_MODELLED.format(name=cell.name, kind=cell.kind, what="a preload"))
-    data = w.pin(cell, "M" if cell.text("SD", "0") == "0" else "DI")
+    data = writer.pin(cell, "M" if cell.text("SD", "0") == "0" else "DI")
     value = _ONE if cell.text("REGSET") == "SET" else _ZERO
-    clocking = _clocking(w, cell, "CLK", cell.text("SRMODE") == "ASYNC")
-    w.registers[clocking].append((output, data, value))
+    clocking = _clocking(writer, cell, "CLK", cell.text("SRMODE") == "ASYNC")
+    writer.registers[clocking].append((output, data, value))
 
 
-def _clocking(w: _Writer, cell: Cell, clock: str, asynchronous: bool) -> _Clocking:
+def _clocking(writer: _Writer, cell: Cell, clock: str, asynchronous: bool) -> _Clocking:
     bit = cell.bit(clock)
     if bit is None:
         raise InputError(f"{cell.name}: a {cell.kind} without a clock")
     falling = cell.text("CLKMUX", "CLK") == "INV"
-    return _Clocking(w.name(bit), falling, w.pin(cell, "LSR", _ZERO), w.pin(cell, "CE"), asynchronous)
+    return _Clocking(
+        writer.name(bit), falling, writer.pin(cell, "LSR", _ZERO), writer.pin(cell, "CE"), asynchronous
+    )
 
 
-def _io_logic(w: _Writer, cell: Cell) -> None:
+def _io_logic(writer: _Writer, cell: Cell) -> None:
     """Add a pad's registers: a DDR pair, or a register each for input, output and direction."""
     mode = cell.text("MODE", "NONE")
     if mode == "IDDRX1_ODDRX1":
-        clock, reset = w.pin(cell, "CLK"), w.pin(cell, "LSR", _ZERO)
-        received = [w.output(cell, pin) or "" for pin in ("RXDATA0", "RXDATA1")]
+        clock, reset = writer.pin(cell, "CLK"), writer.pin(cell, "LSR", _ZERO)
+        received = [writer.output(cell, pin) or "" for pin in ("RXDATA0", "RXDATA1")]
         if any(received):
-            data = w.pin(
-                cell, "DI" if cell.bit("DI") is not None else "PADDI"
-            )  # after a delay line, or from the pad
+            # DI comes from a delay line, PADDI directly from the pad.
+            data = writer.pin(cell, "DI" if cell.bit("DI") is not None else "PADDI")
             ports = f".D({data}), .SCLK({clock}), .RST({reset}), .Q0({received[0]}), .Q1({received[1]})"
-            w.instances.append(f"IDDRX1F i{len(w.instances)}({ports});")
-        if (sent := w.output(cell, "IOLDO")) is not None:
-            data = f".D0({w.pin(cell, 'TXDATA0')}), .D1({w.pin(cell, 'TXDATA1')})"
-            w.instances.append(
-                f"ODDRX1F i{len(w.instances)}({data}, .SCLK({clock}), .RST({reset}), .Q({sent}));"
+            writer.instances.append(f"IDDRX1F i{len(writer.instances)}({ports});")
+        if (sent := writer.output(cell, "IOLDO")) is not None:
+            data = f".D0({writer.pin(cell, 'TXDATA0')}), .D1({writer.pin(cell, 'TXDATA1')})"
+            writer.instances.append(
+                f"ODDRX1F i{len(writer.instances)}({data}, .SCLK({clock}), .RST({reset}), .Q({sent}));"
             )
     elif mode == "IREG_OREG":
-        _io_register(w, cell, "INFF", "PADDI", "FF", "I")
-        _io_register(w, cell, "IOLDO", "TXDATA0", "OUTREG", "O")
+        _io_register(writer, cell, "INFF", "PADDI", "FF", "I")
+        _io_register(writer, cell, "IOLDO", "TXDATA0", "OUTREG", "O")
     elif mode != "NONE":
         raise InputError(_NOT_MODELLED.format(name=cell.name, kind=cell.kind, what=f"mode {mode}"))
-    _io_register(w, cell, "IOLTO", "TSDATA0", "TSREG", "O")
+    _io_register(writer, cell, "IOLTO", "TSDATA0", "TSREG", "O")
 
 
-def _io_register(w: _Writer, cell: Cell, output: str, data: str, group: str, side: str) -> None:
+def _io_register(writer: _Writer, cell: Cell, output: str, data: str, group: str, side: str) -> None:
     """Add one register of a pad.
 
     ``group`` is the prefix of its parameters; ``side`` (I or O) selects its controls.
     """
-    target = w.output(cell, output)
+    target = writer.output(cell, output)
     if target is None:
         return
-    clock = w.pin(cell, "CLK")
-    reset = w.pin(cell, "LSR", _ZERO) if cell.text(f"LSR{side}MUX") == "LSRMUX" else _ZERO
-    enable = w.pin(cell, "CE") if cell.text(f"CE{side}MUX") == "CEMUX" else _ONE
+    clock = writer.pin(cell, "CLK")
+    reset = writer.pin(cell, "LSR", _ZERO) if cell.text(f"LSR{side}MUX") == "LSRMUX" else _ZERO
+    enable = writer.pin(cell, "CE") if cell.text(f"CE{side}MUX") == "CEMUX" else _ONE
     falling = cell.text(f"CLK{side}MUX", "CLK") == "INV"
     value = _ONE if cell.text(f"{group}.REGSET") == "SET" else _ZERO
     clocking = _Clocking(clock, falling, reset, enable, cell.text("SRMODE", "ASYNC") == "ASYNC")
-    w.registers[clocking].append((target, w.pin(cell, data), value))
+    writer.registers[clocking].append((target, writer.pin(cell, data), value))
 
 
-def _bus(w: _Writer, cell: Cell, name: str, width: int) -> str:
-    return "{" + ", ".join(w.pin(cell, f"{name}{index}") for index in reversed(range(width))) + "}"
+def _bus(writer: _Writer, cell: Cell, name: str, width: int) -> str:
+    return "{" + ", ".join(writer.pin(cell, f"{name}{index}") for index in reversed(range(width))) + "}"
 
 
-def _outputs(w: _Writer, cell: Cell, name: str, width: int) -> str:
+def _outputs(writer: _Writer, cell: Cell, name: str, width: int) -> str:
     """Return outputs as a concatenation; unconnected ones get new nets."""
     nets = []
     for index in reversed(range(width)):
-        output = w.output(cell, f"{name}{index}")
+        output = writer.output(cell, f"{name}{index}")
         if output is None:
-            output = f"u{len(w.assigns)}"
-            w.assigns.append(f"wire {output};")
+            output = f"u{len(writer.assigns)}"
+            writer.assigns.append(f"wire {output};")
         nets.append(output)
     return "{" + ", ".join(nets) + "}"
 
 
-def _block_ram(w: _Writer, cell: Cell) -> None:
-    selected = {port: _bus(w, cell, f"CS{port}", 3) for port in "AB"}
+def _block_ram(writer: _Writer, cell: Cell) -> None:
+    selected = {port: _bus(writer, cell, f"CS{port}", 3) for port in "AB"}
     for port, bits in selected.items():
         code = cell.text(f"CSDECODE_{port}", "0b000").removeprefix("0b")
         if bits != "{" + ", ".join(f"1'b{digit}" for digit in code) + "}":
@@ -226,15 +239,17 @@ def _block_ram(w: _Writer, cell: Cell) -> None:
             raise InputError(_NOT_MODELLED.format(name=cell.name, kind=cell.kind, what=feature))
         parameters[f"MODE_{port}"] = _WRITE_MODES[mode]
         for pin in ("CLK", "CE", "OCE", "WE", "RST"):
-            connections.append(f".{pin}{port}({w.pin(cell, pin + port)})")
-        connections.append(f".AD{port}({_bus(w, cell, f'AD{port}', 14)})")
-        connections.append(f".DI{port}({_bus(w, cell, f'DI{port}', 18)})")
-        connections.append(f".DO{port}({_outputs(w, cell, f'DO{port}', 18)})")
+            connections.append(f".{pin}{port}({writer.pin(cell, pin + port)})")
+        connections.append(f".AD{port}({_bus(writer, cell, f'AD{port}', 14)})")
+        connections.append(f".DI{port}({_bus(writer, cell, f'DI{port}', 18)})")
+        connections.append(f".DO{port}({_outputs(writer, cell, f'DO{port}', 18)})")
     contents = _contents(cell)
     settings = [f".{key}({value})" for key, value in parameters.items()]
     if contents:
         settings.append(f".INIT(18432'h{contents:x})")
-    w.instances.append(f"fanin_dp16kd #({', '.join(settings)}) i{len(w.instances)}({', '.join(connections)});")
+    writer.instances.append(
+        f"fanin_dp16kd #({', '.join(settings)}) i{len(writer.instances)}({', '.join(connections)});"
+    )
 
 
 def _contents(cell: Cell) -> int:
@@ -247,17 +262,17 @@ def _contents(cell: Cell) -> int:
     return result
 
 
-def _multiplier(w: _Writer, cell: Cell) -> None:
+def _multiplier(writer: _Writer, cell: Cell) -> None:
     stages = ("INPUTA", "INPUTB", "INPUTC", "PIPELINE", "OUTPUT")
     registered = [stage for stage in stages if cell.text(f"REG_{stage}_CLK", "NONE") != "NONE"]
-    shifted = [pin for pin in ("SOURCEA", "SOURCEB") if w.pin(cell, pin, _ZERO) != _ZERO]
+    shifted = [pin for pin in ("SOURCEA", "SOURCEB") if writer.pin(cell, pin, _ZERO) != _ZERO]
     if registered or shifted:
         feature = f"registers or shifted inputs ({', '.join(registered + shifted)})"
         raise InputError(_NOT_MODELLED.format(name=cell.name, kind=cell.kind, what=feature))
-    factors = f".A({_bus(w, cell, 'A', 18)}), .B({_bus(w, cell, 'B', 18)})"
-    signs = f".SIGNEDA({w.pin(cell, 'SIGNEDA')}), .SIGNEDB({w.pin(cell, 'SIGNEDB')})"
-    product = _outputs(w, cell, "P", 36)
-    w.instances.append(f"fanin_mult18x18d i{len(w.instances)}({factors}, {signs}, .P({product}));")
+    factors = f".A({_bus(writer, cell, 'A', 18)}), .B({_bus(writer, cell, 'B', 18)})"
+    signs = f".SIGNEDA({writer.pin(cell, 'SIGNEDA')}), .SIGNEDB({writer.pin(cell, 'SIGNEDB')})"
+    product = _outputs(writer, cell, "P", 36)
+    writer.instances.append(f"fanin_mult18x18d i{len(writer.instances)}({factors}, {signs}, .P({product}));")
 
 
 _KINDS: dict[str, Callable[[_Writer, Cell], None]] = {
@@ -286,13 +301,13 @@ def routed_verilog(netlist: Netlist) -> str:
     return cells_verilog() + "\n" + "\n".join(_module(writer)) + "\n"
 
 
-def _module(w: _Writer) -> Iterator[str]:
-    ports = w.netlist.ports
-    yield f"module {verilog_name(w.netlist.module)}("
+def _module(writer: _Writer) -> Iterator[str]:
+    ports = writer.netlist.ports
+    yield f"module {verilog_name(writer.netlist.module)}("
     yield ",\n".join(f"  {port.direction} [{len(port.bits) - 1}:0] {name}" for name, port in ports.items())
     yield ");"
-    registers = {output for block in w.registers.values() for output, _, _ in block}
-    nets = {f"n{bit}" for cell in w.netlist.cells.values() for bits in cell.pins.values() for bit in bits}
+    registers = {output for block in writer.registers.values() for output, _, _ in block}
+    nets = {f"n{bit}" for cell in writer.netlist.cells.values() for bits in cell.pins.values() for bit in bits}
     nets |= {f"n{bit}" for port in ports.values() for bit in port.bits}
     nets -= registers | {"n0", "n1", "nx"}
     yield from (f"wire {net};" for net in sorted(nets))
@@ -300,14 +315,14 @@ def _module(w: _Writer) -> Iterator[str]:
     for name, port in ports.items():
         for index, bit in enumerate(port.bits):
             if port.direction == "output":
-                yield f"assign {name}[{index}] = {w.name(bit)};"
+                yield f"assign {name}[{index}] = {writer.name(bit)};"
             elif isinstance(bit, int):
-                yield f"assign {w.name(bit)} = {name}[{index}];"
-    yield from w.assigns
-    yield from w.instances
-    for number, (key, bits) in enumerate(w.rams.items()):
+                yield f"assign {writer.name(bit)} = {name}[{index}];"
+    yield from writer.assigns
+    yield from writer.instances
+    for number, (key, bits) in enumerate(writer.rams.items()):
         yield from _memory(number, key, bits)
-    for clocking, block in w.registers.items():
+    for clocking, block in writer.registers.items():
         yield from _register_block(clocking, block)
     yield "endmodule"
 

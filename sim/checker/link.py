@@ -83,8 +83,8 @@ class LinkSystem:
     def done(self, rows: Rows) -> Flags:
         """Check whether all offered frames are acknowledged and consumed, or the job has failed."""
         senders, receivers = rows.T
-        left = self._kept(senders) + self._received(receivers)
-        return (left == 0) | (self._failed(senders) > 0) | (self._lost(receivers) > 0)
+        unfinished_frames = self._kept(senders) + self._received(receivers)
+        return (unfinished_frames == 0) | (self._failed(senders) > 0) | (self._lost(receivers) > 0)
 
     def ends(self, state: Numbers) -> tuple[SendingEnd, ReceivingEnd]:
         """Return the two ends of a state."""
@@ -92,11 +92,15 @@ class LinkSystem:
 
     def transitions(self, rows: Rows, slot: int, actor: int, *, faults: bool = True) -> Transitions:
         """Return the next steps of the sender (actor 0) or receiver (actor 1), and the states after them."""
-        possible, ways = (self._receives if actor else self._sends)(rows)
-        return ways.only(possible if faults else possible & ~ways.faults)
+        possible, transitions = (self._receives if actor else self._sends)(rows)
+        return transitions.only(possible if faults else possible & ~transitions.faults)
 
     def _sends(self, rows: Rows) -> tuple[Flags, Transitions]:
-        """Return the sender's steps, and for each whether it is possible."""
+        """Return the sender's steps, and for each whether it is possible.
+
+        A step with a frame to send needs room among the frames in flight. A timeout is premature while either
+        end could send or receive a frame. A step that frees frames renumbers the receiver's state.
+        """
         busy = (self._sender_is_busy(rows[:, 0]) | self._receiver_is_busy(rows[:, 1])) > 0
         source, items = self._sends_of(rows[:, 0])
         event, after, packet, freed, broken = items.T
@@ -112,6 +116,7 @@ class LinkSystem:
         return possible, Transitions(source, new, self._is_fault(event) > 0, event, broken)
 
     def _receives(self, rows: Rows) -> tuple[Flags, Transitions]:
+        """Return the receiver's steps, and for each whether it is possible: an answer needs room in flight."""
         source, items = self._receives_of(rows[:, 1])
         event, after, packet, _, broken = items.T
         senders = rows[source, 0]
@@ -124,14 +129,14 @@ class LinkSystem:
     def _make_tables(self) -> None:
         """Make the tables of functions computed once per number. ``ack_delay`` is below ``timeout``."""
         ends, events, packets = self._ends, self._events.values, self._packets.values
-        senders, receivers, most = ends.senders.values, ends.receivers.values, self.bounds.in_flight
+        senders, receivers, capacity = ends.senders.values, ends.receivers.values, self.bounds.in_flight
         width = len(_StepNumbers._fields)
         self._sends_of = Lists(lambda end: self._numbered(ends.sends(senders[end])), width)
         self._receives_of = Lists(lambda end: self._numbered(ends.receives(receivers[end])), width)
         self._sender_is_busy = Table(lambda end, _: _busy(ends.sends(senders[end])))
         self._receiver_is_busy = Table(lambda end, _: _busy(ends.receives(receivers[end])))
-        self._receives_more = Table(lambda end, _: len(receivers[end].packets) < most)
-        self._sender_hears_more = Table(lambda end, _: len(senders[end].packets) < most)
+        self._receives_more = Table(lambda end, _: len(receivers[end].packets) < capacity)
+        self._sender_hears_more = Table(lambda end, _: len(senders[end].packets) < capacity)
         self._to_receiver = Table(lambda end, packet: ends.put(receivers[end], packets[packet]))
         self._to_sender = Table(lambda end, packet: ends.put(senders[end], packets[packet]))
         self._moved = Table(ends.move)
@@ -150,6 +155,7 @@ class LinkSystem:
         return self._events((PREMATURE, *packet)) if name in ("timeout", REPEAT) else event
 
     def _numbered(self, steps: Iterator[Step]) -> list[tuple[int, ...]]:
+        """Return the steps as rows of ``_StepNumbers``."""
         rows: list[tuple[int, ...]] = []
         for step in steps:
             event, packet = self._events(step.event), self._packets(step.packet)

@@ -120,13 +120,15 @@ class _End:
         return found
 
     def replaced(self, state: tuple[Any, ...], name: str, value: Any) -> tuple[Any, ...]:
-        at = self._names.index(name)
-        return (*state[:at], value, *state[at + 1 :])
+        index = self._names.index(name)
+        return (*state[:index], value, *state[index + 1 :])
 
     def moved(self, state: tuple[Any, ...], by: int) -> tuple[Any, ...]:
         """Return the state with sequence numbers that count from ``by`` later."""
-        places = enumerate(state)
-        return tuple((v - by) % self._sequences if at in self._numbers else v for at, v in places)
+        return tuple(
+            (value - by) % self._sequences if index in self._numbers else value
+            for index, value in enumerate(state)
+        )
 
     def _freeze(self, model: Any) -> tuple[Any, ...]:
         def value(name: str) -> Any:
@@ -254,6 +256,7 @@ class LinkEnds:
                 yield self._sender_step((REPEAT, packet), end._replace(model=model), packet)
 
     def _times_out(self, end: SendingEnd) -> Iterator[Step]:
+        """Yield a timeout, and giving up, which must come only after ``retries`` timeouts without an answer."""
         retries = self.bounds.retries or 0
         if end.silent < retries or not retries:
             model, _ = self._sender.act(end.model, "timeout")
@@ -282,27 +285,32 @@ class LinkEnds:
         yield from self._answers(end)
         for fault, rest, packet, harms in self._network(end.packets):
             harmed = self.bounds.published and (end.harmed or harms)
-            come = end._replace(packets=rest, harmed=harmed)
-            after = come if fault == LOSE else self._arrive(come, packet)
+            end_without_packet = end._replace(packets=rest, harmed=harmed)
+            after = end_without_packet if fault == LOSE else self._arrive(end_without_packet, packet)
             yield self._receiver_step((fault, packet), after)
         if self.bounds.retries and DIE in self.bounds.faults:
             yield self._receiver_step((DIE,), ReceivingEnd(None, taken=end.taken))
 
     def _answers(self, end: ReceivingEnd) -> Iterator[Step]:
         """Yield the model's answer, and as COINCIDE the other kind if that is due as well."""
-        right = self._receiver.act(end.model, "answer")[1]
+        due_answer = self._receiver.act(end.model, "answer")[1]
         for kind in (LinkKind.ACK, LinkKind.NAK):
             model, answer = self._receiver.act(end.model, "answer", kind)
-            if not answer or (answer != right and COINCIDE not in self.bounds.faults):
+            if not answer or (answer != due_answer and COINCIDE not in self.bounds.faults):
                 continue
             packet = Packet(kind, answer.sequence, answer.count, arrived=answer.arrived)
             if kind is LinkKind.NAK and not end.gap:
                 yield Step(("send", packet), Violation(STORM, "a NAK without a new gap"))
                 continue
-            event = "send" if answer == right else COINCIDE
+            event = "send" if answer == due_answer else COINCIDE
             yield self._receiver_step((event, packet), end._replace(model=model, gap=False), packet)
 
     def _arrive(self, end: ReceivingEnd, packet: Packet) -> ReceivingEnd | Violation:
+        """Return the end after a frame has arrived, or the invariant that the model breaks with it.
+
+        Frames count from the one expected next; the receiver holds later ones. ``places`` are the frames that
+        the model has taken or holds since this arrival, which must be just the one that arrived.
+        """
         model, act = end.model, self._receiver.act
         assert model is not None
         if packet.kind is LinkKind.PROBE:
@@ -335,28 +343,28 @@ class LinkEnds:
         packets still in flight, the frame, and whether a frame was lost or overtaken.
         """
         faults = self.bounds.faults
-        for at, packet in enumerate(packets):
-            behind = packets[at + 1 :]
+        for index, packet in enumerate(packets):
+            later = packets[index + 1 :]
             if LOSE in faults:
-                yield LOSE, packets[:at] + behind, packet, True
-            before = self._overtaken(packets[:at])
-            if before is None or (at and OVERTAKE not in faults):
+                yield LOSE, packets[:index] + later, packet, True
+            earlier = self._overtaken(packets[:index])
+            if earlier is None or (index and OVERTAKE not in faults):
                 continue
-            yield OVERTAKE if at else "deliver", before + behind, packet, at > 0
+            yield OVERTAKE if index else "deliver", earlier + later, packet, index > 0
             copy = self._overtaken((packet,)) if TWICE in faults else None
             if copy is not None:
-                yield TWICE, before + copy + behind, packet, at > 0
+                yield TWICE, earlier + copy + later, packet, index > 0
 
     def _overtaken(self, packets: tuple[Packet, ...]) -> tuple[Packet, ...] | None:
         """Return the frames, each overtaken once more; None if one would be overtaken too often."""
-        most = self.bounds.overtaking
-        if most is None:
+        limit = self.bounds.overtaking
+        if limit is None:
             return packets
-        if any(packet.overtaken >= most for packet in packets):
+        if any(packet.overtaken >= limit for packet in packets):
             return None
         return tuple(packet._replace(overtaken=packet.overtaken + 1) for packet in packets)
 
-    # Equivalent states are merged.
+    # Merging of equivalent states: ends that differ only in what can no longer matter get one form.
 
     def _sender_step(
         self, event: tuple[Any, ...], end: SendingEnd, packet: Packet | None = None, freed: int = 0
@@ -407,12 +415,12 @@ class LinkEnds:
 
     def put(self, end: SendingEnd | ReceivingEnd, packet: Packet) -> int:
         """Return the end with one more packet in flight to it; a stopped end receives none."""
-        more = (*end.packets, packet)
+        packets = (*end.packets, packet)
         if isinstance(end, ReceivingEnd):
             stopped = end.model is None
-            return self._receiver_step((), end if stopped else end._replace(packets=more)).after
+            return self._receiver_step((), end if stopped else end._replace(packets=packets)).after
         stopped = self._sender.field(end.model, "failed")
-        return self._sender_step((), end if stopped else end._replace(packets=more)).after
+        return self._sender_step((), end if stopped else end._replace(packets=packets)).after
 
     def move(self, receiver: int, by: int) -> int:
         """Return the receiving end with frame numbers that count from ``by`` later."""
@@ -424,12 +432,13 @@ class LinkEnds:
         return self.receivers(end._replace(model=model, packets=packets, taken=end.taken - by))
 
     def _renumbered(self, packet: Packet, by: int) -> Packet:
+        """Return a packet with frame numbers that count from ``by`` later."""
         sequences = self.bounds.sequences
         if packet.kind is LinkKind.DATA:
             return packet._replace(sequence=(packet.sequence - by) % sequences, value=packet.value - by)
         if packet.kind is LinkKind.PROBE:
-            asks = (packet.sequence - by) % sequences if self.bounds.published else 0
-            return packet._replace(sequence=asks)
+            sequence = (packet.sequence - by) % sequences if self.bounds.published else 0
+            return packet._replace(sequence=sequence)
         return packet._replace(
             sequence=(packet.sequence - by) % sequences, value=(packet.value - by) % sequences
         )

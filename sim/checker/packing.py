@@ -60,5 +60,5 @@ def hash_words(words: Words) -> NDArray[np.uint64]:
 
 
 def chunks(count: int, size: int) -> Iterator[slice]:
-    """``range(count)`` in slices of ``size`` at most."""
+    """Return ``range(count)`` in slices of at most ``size``."""
     return (slice(start, min(start + size, count)) for start in range(0, count, size))

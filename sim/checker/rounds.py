@@ -45,7 +45,8 @@ class Rounds(ProtocolModel):
         self.slots *= protocol.slots_per_operation
         parameters: dict[str, Any] = {"values": 2, "protocol": protocol}
         self._endpoint = WorkerEndpoint(job=JOB, base=0, slots=self.slots, member=1, **parameters)
-        self._closes = not protocol.acknowledges and self._most_in_flight() <= slots
+        # Whether a worker that waits on a slot keeps all workers from its next round: see ``is_alone``.
+        self._waiting_blocks_reuse = not protocol.acknowledges and self._most_in_flight() <= slots
         members = tuple(Member(w, 1 << w, Endpoint(w + 1, w + 1)) for w in range(workers))
         self._switch = ReferenceSwitch(endpoint=Endpoint(0xFF, 0xFF), ports=workers, **parameters)
         self._switch.add_job(Job(JOB, 0, self.slots, members))
@@ -109,7 +110,9 @@ class Rounds(ProtocolModel):
         FA of n before. Precondition: no worker begins with N operations in flight; no RESULT has a wrong sum.
         """
         uses = [worker.slots[slot] for worker in workers]
-        awaited_rounds = {use.round for use in uses if use.state is not State.FREE and self._closes}
+        awaited_rounds = {
+            use.round for use in uses if use.state is not State.FREE and self._waiting_blocks_reuse
+        }
         return all(
             use.round in awaited_rounds or self.is_alone_for(worker, slot)
             for use, worker in zip(uses, workers, strict=True)

@@ -114,7 +114,10 @@ class Faults(NamedTuple):
         return Faults(min(losses, together), min(duplicates, together), min(reorder, together), together)
 
     def spend(self, fault: int) -> Faults | None:
-        """Return the faults that remain after a fault (1 + index in FAULTS; 0: none); None: none left."""
+        """Return the faults that remain after a fault, or None if the fault is not allowed any more.
+
+        ``fault``: 1 + the fault's index in FAULTS, or 0 for no fault.
+        """
         remaining = list(self)
         if fault:
             remaining[fault - 1] -= 1

@@ -76,8 +76,8 @@ class Controller:
 
     A device sends its first answer when its connections are started, without an order.
 
-    ``order``: callback that sends an order to all devices.
-    ``places``: nodes of the cluster, the host's device first.
+    - ``order``: callback that sends an order to all devices.
+    - ``places``: nodes of the cluster, the host's device first.
     """
 
     def __init__(self, order: Callable[[Any], None], places: Sequence[Place], epochs: Sequence[Epoch]):

@@ -49,9 +49,9 @@ class NodeRun:
 class JobFailed(SimulationFailed):
     """Failure of a job on a node.
 
-    ``devices``: counters of each device in the job.
-    ``results``: number of the job's results in memory.
-    ``cycles``: cycles of the run.
+    - ``devices``: counters of each device in the job.
+    - ``results``: number of the job's results in memory.
+    - ``cycles``: cycles of the run.
     """
 
     def __init__(self, raw: RunResult):
@@ -64,11 +64,11 @@ class JobFailed(SimulationFailed):
 class ClusterCosim:
     """Simulator of a cluster's nodes, built once; each ``run`` starts from reset.
 
-    ``parts``: part of the network on each device, the host's device first.
-    ``arith``: simulation of arrays of operators. With RTL, each operator is an instance of a separate model,
-    since hundreds of operators in a node's model are too many for a compiler.
-    ``encap``: encapsulation of the connections' frames.
-    ``published``: true for the published link protocol, without retransmission.
+    - ``parts``: part of the network on each device, the host's device first.
+    - ``arith``: simulation of arrays of operators. With RTL, each operator is an instance of a separate model,
+      since hundreds of operators in a node's model are too many for a compiler.
+    - ``encap``: encapsulation of the connections' frames.
+    - ``published``: true for the published link protocol, without retransmission.
 
     Raises InputError for a missing tool.
     """
@@ -123,12 +123,12 @@ class ClusterCosim:
     ) -> NodeRun:
         """Load the state of each stage that has one, then run the epochs.
 
-        ``timeout``: cycles without a transfer until a job fails; default: ``fanin.cnn.watchdog``.
-        ``link_timeout``: cycles until a connection retransmits; default: :meth:`link_timeout`.
-        ``link_retries``: retries of a connection; default: the node's own.
-        ``cut``: cut of the network.
-        ``memory_gbps``: limit of each memory's rate per direction, in Gbit/s; None for no limit.
-        ``seed``: seed of the network's faults.
+        - ``timeout``: cycles without a transfer until a job fails; default: ``fanin.cnn.watchdog``.
+        - ``link_timeout``: cycles until a connection retransmits; default: :meth:`link_timeout`.
+        - ``link_retries``: retries of a connection; default: the node's own.
+        - ``cut``: cut of the network.
+        - ``memory_gbps``: limit of each memory's rate per direction, in Gbit/s; None for no limit.
+        - ``seed``: seed of the network's faults.
 
         Progress counts epochs. Raises JobFailed if a node fails a job, SimulationFailed if the run fails.
         """

@@ -41,9 +41,9 @@ _EMPTY: Mapping[str, Any] = MappingProxyType({})
 class Job:
     """Job of a component: control, input words, and the number of output words.
 
-    ``eta``, ``last_eta``, ``momentum``: rounded to binary32.
-    ``feeds``: words by input stream.
-    ``expect``: number of words by output stream.
+    - ``eta``, ``last_eta``, ``momentum``: rounded to binary32.
+    - ``feeds``: words by input stream.
+    - ``expect``: number of words by output stream.
 
     Each transfer has ⌈bits of the payload / 32⌉ words. For a component without ``control``, only the streams
     are used.
@@ -165,12 +165,12 @@ class LayerBench:
     ) -> list[JobResult]:
         """Run ``jobs`` in order, each after all streams of the previous job have ended with ``done`` high.
 
-        ``loops``: input stream that each looped output stream feeds, through an unbounded queue.
-        ``loop_latency``: cycles from a transfer at a loop's output until its input may take it.
-        ``registers``: values of the other inputs; default 0.
-        ``odds``: probability that a stream pauses, as for ``fanin.sim.rtl.stalls.Stalls``: 0 for no pauses,
-        a number for phases of fast and nearly stopped sides, or constant probabilities by stream.
-        ``patience``: cycles without a transfer until the run fails.
+        - ``loops``: input stream that each looped output stream feeds, through an unbounded queue.
+        - ``loop_latency``: cycles from a transfer at a loop's output until its input may take it.
+        - ``registers``: values of the other inputs; default 0.
+        - ``odds``: probability that a stream pauses, as for ``fanin.sim.rtl.stalls.Stalls``: 0 for no pauses,
+          a number for phases of fast and nearly stopped sides, or constant probabilities by stream.
+        - ``patience``: cycles without a transfer until the run fails.
 
         Raises CheckFailed of one line:
 
@@ -201,7 +201,7 @@ def _header(
     seed: int,
     patience: int,
 ) -> Iterator[UInt32]:
-    """Return the part of a request before its jobs."""
+    """Yield the part of a request before its jobs."""
     names = list(ports.streams)
     by_stream = odds if isinstance(odds, Mapping) else dict.fromkeys(names, odds)
     for option, names_given in (("odds", by_stream), ("registers", registers)):
@@ -235,7 +235,7 @@ def _bits(value: int, bits: int) -> UInt32:
 
 
 def _job_words(ports: _Ports, job: Job, loops: Mapping[str, str]) -> Iterator[UInt32]:
-    """Return a job of a request: control with and without ``start``, then each stream outside loops."""
+    """Yield a job of a request: control with and without ``start``, then each stream outside loops."""
     outside_loops = {
         name: stream for name, stream in ports.streams.items() if name not in {*loops, *loops.values()}
     }
@@ -253,6 +253,10 @@ def _job_words(ports: _Ports, job: Job, loops: Mapping[str, str]) -> Iterator[UI
 
 
 def _results(ports: _Ports, jobs: int, words: UInt32) -> list[JobResult]:
+    """Return the results of jobs. For each job ``words`` has its cycles, then each stream's transfers.
+
+    A stream's transfers are their number, their cycles and, of an output, the words.
+    """
     position = 0
 
     def take(count: int) -> UInt32:

@@ -14,12 +14,8 @@ Float32 = npt.NDArray[np.float32]
 
 FORM_BITS = tuple(TAG_BITS + 8 * TAG_BYTES[tag] for tag in Tag)  # 2, 10, 18, 34
 BOUNDS = (10, 8, 6)
-_EXPONENTS = (
-    (-20, -14),
-    (-9.9, -8.1),
-    (-4.9, -3.1),
-    (0.1, 2),
-)  # range per form at 2^-10; the sums of up to 8 values have the same form
+# Range of exponents per form, in the order of Tag, at a bound of 2^-10; sums of up to 8 values keep the form.
+_EXPONENTS = ((-20, -14), (-9.9, -8.1), (-4.9, -3.1), (0.1, 2))
 
 # Per cent of the values in each form, for each of BOUNDS (table III).
 TABLE_III: dict[str, tuple[tuple[float, float, float, float], ...]] = {

@@ -33,9 +33,9 @@ class SimulationError(Exception):
 class LiveHosts(Protocol):
     """Interface of live hosts, which drive a run through their :class:`Board`.
 
-    They are made in the simulator's process for each run. All their code runs in ``start`` and in callbacks
-    that they give to the board; simulated time does not advance meanwhile. A CheckFailed or
-    SimulationError raised there ends the run with its message.
+    Live hosts are made in the simulator's process for each run. All their code runs in ``start`` and in
+    callbacks that they give to the board. Simulated time does not advance meanwhile. A CheckFailed or
+    SimulationError that this code raises ends the run with its message.
 
     With several ranks, each rank makes hosts for its ``Board.nodes``. Values passed to ``tell`` go to the hosts
     of rank 0, whose orders go to all ranks. ``result`` returns None at other ranks than 0, or an object that
@@ -106,6 +106,8 @@ class Top(Protocol):
 
 @dataclass
 class _Queued:
+    """A program of a node's host, and the function that gets the words that it has read."""
+
     program: HostProgram
     then: Callable[[list[int]], None]
 
@@ -142,9 +144,8 @@ class Board:
         self._memories: dict[Path, Bytes] = {}
         self._queues: dict[int, deque[_Queued]] = {node: deque() for node in nodes}  # the first program runs
         self._watchers: dict[tuple[int, int], list[Callback]] = {}
-        self._unsent: dict[int, deque[Callback | None]] = {
-            node: deque() for node in nodes
-        }  # a callback per frame
+        # By node: the callback of each frame that it has not fully taken from its host.
+        self._unsent: dict[int, deque[Callback | None]] = {node: deque() for node in nodes}
         self._receivers: dict[int, list[Callable[[bytes], None]]] = {node: [] for node in nodes}
         self._cuts: list[LinkCut] = []
         self._facts: list[Fact] = []

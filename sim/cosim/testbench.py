@@ -45,7 +45,9 @@ _HEARTBEAT = 500  # most cycles between wake-ups of Python while live hosts run,
 class Session:
     """A run, or a rank's part of it: first the phases, then the live hosts. Rank 0 has the network.
 
-    All ranks take the same decisions at the same rising edges, since all have the same state of all nodes.
+    No frame gets from one node to another within a *window* of cycles, so ranks simulate it independently. At
+    its end all ranks hold a *meeting*: they exchange frames, facts and orders of live hosts, and states. All
+    ranks then have the same state of all nodes, and take the same decisions at the same rising edges.
     """
 
     def __init__(self, request: RunRequest, library: Library, wake: Callable[[], Awaitable[Any]]):

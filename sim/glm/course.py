@@ -45,18 +45,12 @@ class TrainRun:
 class Course:
     """Part of a training that one run carries out.
 
-    ``first`` : int
-        Number of epochs that are done; the run begins with the next one.
-    ``model`` : weights in column order, or None
-        Model after these epochs; None: all weights are 0.
-    ``job`` : int
-        Id of the aggregation job.
-    ``base`` : int
-        First slot of the job in the switch.
-    ``checkpoint`` : int or None
-        Epochs between two checkpoints; None: no checkpoints.
-    ``keep`` : callable or None
-        Called with the run so far, at each checkpoint and at the end of the run.
+    - ``first``: number of finished epochs; the run begins with the next one.
+    - ``model``: weights after these epochs, in column order; None: all weights are 0.
+    - ``job``: id of the aggregation job.
+    - ``base``: first slot of the job in the switch.
+    - ``checkpoint``: epochs between two checkpoints; None: no checkpoints.
+    - ``keep``: called with the run so far, at each checkpoint and at the end of the run.
     """
 
     first: int = 0
@@ -78,14 +72,12 @@ WHOLE_TRAINING = Course()
 class History:
     """Finished epochs of a training: the model after them, and their statistics.
 
-    ``epoch`` : int
-        Number of finished epochs.
-    ``model`` : weights in column order
-    ``scores`` : per epoch, loss, fit and cycles
-    ``counters`` : per node, by name
-    ``allreduce_ns`` : latencies, per operation and node
-    ``raw`` : RunResult
-        Counts of frames, links, switch and jobs.
+    - ``epoch``: number of finished epochs.
+    - ``model``: weights in column order.
+    - ``scores``: loss, fit and cycles of each epoch.
+    - ``counters``: counters of each node, by name.
+    - ``allreduce_ns``: latencies in ns, per operation and node.
+    - ``raw``: counts of frames, links, switch and jobs.
     """
 
     epoch: int

@@ -27,11 +27,8 @@ _UNREAD = {
     b"\x89HDF": "HDF5; store features and labels by numpy.savez",
 }
 _SUFFIXES = (".gz", ".bz2", ".xz")
-READ_ERRORS = (
-    OSError,
-    EOFError,
-    lzma.LZMAError,
-)  #: raised for an unreadable or damaged file
+#: Errors raised for an unreadable or damaged file.
+READ_ERRORS = (OSError, EOFError, lzma.LZMAError)
 
 
 def open_bytes(path: Path) -> IO[bytes]:

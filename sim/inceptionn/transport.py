@@ -61,6 +61,10 @@ class Connection:
 
     Bytes arrive in order, exactly once; ``read`` delivers them. The scheduler's call raises CheckFailed if the
     peer has not answered after all retries.
+
+    Three equal acknowledgements, or a timeout, show that the oldest segment in flight is lost, and it is sent
+    again. Until everything sent by then is acknowledged, each further acknowledgement sends the segment of the
+    next gap again (NewReno).
     """
 
     def __init__(

@@ -38,23 +38,15 @@ class Agreement:
     the least contributes a 1 at the place of its digit. The first place with a sum above 0 is the least
     number's digit. Each digit is an AllReduce in its own slot, so the switch needs no ACK.
 
-    Parameters
-    ----------
-    ``names`` : Linux interface of each local worker
-    ``workers`` : numbers of the local workers
-    ``job`` : int
-        Id of the workers' job.
-    ``base`` : int
-        First of ``SLOTS`` slots of the job that nothing else uses.
-    ``encap`` : Encap
-    ``values`` : int, at least ``RADIX``
-        Values of a packet of the job.
-    ``timeout`` : float
-        Seconds to wait for the other workers.
+    - ``names``: Linux interface of each local worker.
+    - ``workers``: numbers of the local workers.
+    - ``job``: id of the workers' job.
+    - ``base``: first of ``SLOTS`` slots of the job that nothing else uses.
+    - ``encap``: encapsulation of the job's packets.
+    - ``values``: values of a packet of the job, at least ``RADIX``.
+    - ``timeout``: seconds to wait for the other workers.
 
-    Source
-    ------
-    docs/systems/glm.md, "Training that survives".
+    See docs/systems/glm.md, "Training that survives".
     """
 
     def __init__(

@@ -32,9 +32,7 @@ from fanin.sim.rdma.cosim import post
 from fanin.wire.ethernet import Endpoint
 
 LINK = LinkConfig(delay_ns=100.0, gbps=100.0)  #: between the node and the interface
-_ARRIVAL_POLL_CYCLES = (
-    20_000  # cycles after a frame in which the node is polled for a message that the frame ended
-)
+_ARRIVAL_POLL_CYCLES = 20_000  # cycles after a frame in which the node is polled for a message that it ended
 
 
 class RdmaHosts(OutsideHosts):

@@ -120,9 +120,8 @@ class RdmaNicModel:
             self.counters["sent"] += 1
             self._send(frame)
         completions, arrivals = self._node.requester(index).completions, self._node.responder(index).arrivals
-        callbacks = self._posted[
-            index
-        ].callbacks  # a callback may reconnect the queue pair, which then has a new queue
+        # The present queue: a callback may reconnect the queue pair, which then has a new queue.
+        callbacks = self._posted[index].callbacks
         while completions:
             ending = Ending[completions.pop(0).status.name]
             self.counters["failed"] += ending not in (Ending.DONE, Ending.FLUSHED)

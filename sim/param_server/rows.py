@@ -52,9 +52,9 @@ class DueRows(Protocol):
     ) -> Sequence[int]:
         """Note that an update's row is in memory; return the workers to which it, or a later row, is now due.
 
-        ``begin``: start of the update, in seconds.
-        ``since``: time in ps at which its gradient was sent.
-        ``now``: time of the call, in ps.
+        - ``begin``: start of the update, in seconds.
+        - ``since``: time in ps at which its gradient was sent.
+        - ``now``: time of the call, in ps.
         """
 
     def note_arrival(self, worker: int, address: int, row: bytes) -> tuple[float, ServerUpdate | None]:
@@ -208,8 +208,8 @@ class Rows:
     def note_stored(self, update: ServerUpdate, row: bytes, begin: float, now: int) -> Sequence[int]:
         """Return the workers to which an update's row, or a later row, is now due; see :class:`DueRows`.
 
-        ``begin``: start of the update, in seconds.
-        ``now``: time of the call, in ps.
+        - ``begin``: start of the update, in seconds.
+        - ``now``: time of the call, in ps.
         """
         return self.due.note_stored(update, row, begin, self._since[update.worker], now)
 

@@ -69,8 +69,8 @@ def connect(driver: NicDriver, program: HostProgram, node: int, pair: Pair) -> N
     """Add the connection of a node's ends of a pair to a program."""
     for end, other, connection in zip(pair.ends, reversed(pair.ends), pair.connections, strict=True):
         if end[0] == node:
-            to = worker_endpoint(other[0])
-            peer = Endpoint(to.mac, to.ip, SOURCE_PORT + end[1])
+            peer_node = worker_endpoint(other[0])
+            peer = Endpoint(peer_node.mac, peer_node.ip, SOURCE_PORT + end[1])
             program.extend(driver.connect(end[1], connection, peer).operations)
             program.poll_field(driver.registers, "status", "connecting", 0)
             program.check_field(driver.registers, "refusals", "connect_refusal", 0)

@@ -66,14 +66,14 @@ class Post:
 
 @dataclass(frozen=True)
 class AwaitCompletions:
-    """Request: the number of complete descriptors; with ``more_than``, wait until it exceeds that number."""
+    """Request: return the number of complete descriptors, with ``more_than`` once it exceeds that number."""
 
     more_than: int | None = None
 
 
 @dataclass(frozen=True)
 class Fetch:
-    """Request: the sum of a layer, whose descriptor is complete."""
+    """Request: return the sum of a layer, whose descriptor is complete."""
 
     layer: int
 

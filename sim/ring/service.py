@@ -97,7 +97,7 @@ class _Simulation:
                     python_module(__name__, address),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
-                    start_new_session=True,  # only this program gets the terminal's Ctrl-C, and then hangs up
+                    start_new_session=True,  # the terminal's Ctrl-C is for this program only
                 )
                 self._watcher = _accept(listener, self._process, deadline)
                 self._watcher.send(nodes)

@@ -54,7 +54,7 @@ class ReadMemory:
         self._beats: deque[tuple[int, int, bool]] = deque()  # (first cycle, address, last)
 
     async def process(self, ctx: Any) -> None:
-        """Run forever."""
+        """Run forever: in each cycle, offer a word, accept an address, and check the master."""
         port, cycle = self.port, 0
         names = ("arvalid", "araddr", "arlen", "arsize", "arburst")
         signals = [getattr(port, name) for name in names]
@@ -141,14 +141,13 @@ class WriteMemory:
         self.words: list[int] = []
         self.responses: list[int] = []
         self._stalls = Stalls(stall, seed)
-        self._bursts: deque[tuple[int, int]] = (
-            deque()
-        )  # address and word count of bursts that are not stored yet
-        self._waiting: deque[list[tuple[int, int]]] = deque([[]])  # words of bursts that are not stored yet
+        # Bursts that are not stored yet: address and word count, and their words.
+        self._bursts: deque[tuple[int, int]] = deque()
+        self._waiting: deque[list[tuple[int, int]]] = deque([[]])
         self._due_responses: deque[tuple[int, Any]] = deque()  # (first cycle, response)
 
     async def process(self, ctx: Any) -> None:
-        """Run forever."""
+        """Run forever: in each cycle, offer a response, accept an address and a word, and check the master."""
         port, cycle = self.port, 0
         address = [getattr(port, name) for name in ("awvalid", "awaddr", "awlen", "awsize", "awburst")]
         word = [getattr(port, name) for name in ("wvalid", "wdata", "wstrb", "wlast")]

@@ -87,7 +87,7 @@ class HostSwitch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop.set()
-        self._thread.join()  # it checks ``_stop`` every _WAKE_S seconds, and never waits for a board
+        self._thread.join()  # it checks ``_stop`` every _STOP_CHECK_S seconds, and never waits for a board
         self._socket.close()
 
     def _serve(self) -> None:

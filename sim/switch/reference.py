@@ -35,9 +35,8 @@ _UDP = _IP + byte_length(IPV4)
 _HEADER = struct.Struct(">BBHII")  # kind and version, job, slot, round, bitmap
 assert _HEADER.size == byte_length(AGGREGATION)
 assert _UDP + byte_length(UDP) == header_length(Encap.UDP)
-_IP_HEADER = struct.Struct(
-    ">BBHHHBBHII"
-)  # fields of fanin.wire.aggregation.IPV4; version with ihl, flags with fragment
+# Fields of fanin.wire.ethernet.IPV4; version and ihl are one byte, flags and fragment one 16-bit number.
+_IP_HEADER = struct.Struct(">BBHHHBBHII")
 _MORE_OR_OFFSET = 0x3FFF  # bits of the flags and fragment field that are 0 in a whole datagram
 
 

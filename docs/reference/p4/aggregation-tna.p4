@@ -144,7 +144,7 @@ parser PacketParser(packet_in packet, out headers_t hdr, out metadata_t meta,
         }
     }
 
-    // Only AGG, ACK of this version is followed by values that anyone looks at.
+    // The program reads only values of packets of this version and of kind AGG or ACK.
     state parse_aggregation {
         meta.aggregation = 1;
         packet.extract(hdr.aggregation);
@@ -169,19 +169,20 @@ parser PacketParser(packet_in packet, out headers_t hdr, out metadata_t meta,
     }
 }
 
-// One value's sums. A stage has four stateful ALUs, so four values go side by side.
+// Sums of one value. A stage has four stateful ALUs, so it adds four values in
+// parallel.
 control Sum(in aggregation_t aggregation, in metadata_t meta, inout bit<32> value) {
     // The sum of this value over the members seen, for each slot.
     Register<bit<32>, bit<16>>(SLOTS) total;
 
-    // The first value of a round is the sum: nothing needs clearing.
+    // The first value of a round is the sum, so no packet clears it.
     RegisterAction<bit<32>, bit<16>, bit<32>>(total) replace_sum = {
         void apply(inout bit<32> sum) {
             sum = value;
         }
     };
 
-    // Another member's value. Workers clamp theirs, so the sum fits.
+    // The value of another member. Workers clamp their values, so the sum fits.
     RegisterAction<bit<32>, bit<16>, bit<32>>(total) add_sum = {
         void apply(inout bit<32> sum, out bit<32> result) {
             result = sum + value;
@@ -189,7 +190,7 @@ control Sum(in aggregation_t aggregation, in metadata_t meta, inout bit<32> valu
         }
     };
 
-    // A member that asks again gets the sum as it is.
+    // A repeated packet gets the present sum.
     RegisterAction<bit<32>, bit<16>, bit<32>>(total) read_sum = {
         void apply(inout bit<32> sum, out bit<32> result) {
             result = sum;
@@ -206,7 +207,8 @@ control Sum(in aggregation_t aggregation, in metadata_t meta, inout bit<32> valu
         value = read_sum.execute(aggregation.slot);
     }
     action ignore() {}
-    // An entry per member stands for `seen & bitmap`, which would take a stage.
+    // The entries, one per member, stand for `seen & bitmap`; to compute it would take a
+    // stage.
     table accumulate {
         key = {
             meta.opened: ternary @name("opened");
@@ -245,12 +247,13 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in ingress_intri
                     in ingress_intrinsic_metadata_from_parser_t from_parser,
                     inout ingress_intrinsic_metadata_for_deparser_t to_deparser,
                     inout ingress_intrinsic_metadata_for_tm_t to_manager) {
-    // Of each slot's AGGs: the current round, and the members seen in it. A pair, since a
-    // packet may touch a register once, and both words are needed to change either.
+    // For the AGGs of each slot: the current round, and the members seen in it. The two
+    // words are one entry, since a packet may access a register once, and each new word
+    // depends on both.
     Register<round_seen_t, bit<16>>(SLOTS) agg_state;
 
-    // Who was seen before this packet in its round: nobody (0) when it opens the round, or
-    // is stale.
+    // The result is the members seen before this packet in its round: 0 if it opens the
+    // round or is stale.
     RegisterAction<round_seen_t, bit<16>, bit<32>>(agg_state) mark_agg_state = {
         void apply(inout round_seen_t entry, out bit<32> result) {
             result = 0;
@@ -264,12 +267,13 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in ingress_intri
         }
     };
 
-    // Of each slot's ACKs: the current round, and the members seen in it. A pair, since a
-    // packet may touch a register once, and both words are needed to change either.
+    // For the ACKs of each slot: the current round, and the members seen in it. The two
+    // words are one entry, since a packet may access a register once, and each new word
+    // depends on both.
     Register<round_seen_t, bit<16>>(SLOTS) ack_state;
 
-    // Who was seen before this packet in its round: nobody (0) when it opens the round, or
-    // is stale.
+    // The result is the members seen before this packet in its round: 0 if it opens the
+    // round or is stale.
     RegisterAction<round_seen_t, bit<16>, bit<32>>(ack_state) mark_ack_state = {
         void apply(inout round_seen_t entry, out bit<32> result) {
             result = 0;
@@ -283,8 +287,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in ingress_intri
         }
     };
 
-    // The round of each slot once more. An operation of a pair has one result only, the
-    // members seen; this one tells a packet that opens a round from one that is stale.
+    // A second copy of each slot's round. The operation on round and members has only one
+    // result, the members; this register distinguishes a packet that opens a round from a
+    // stale one.
     Register<bit<32>, bit<16>>(SLOTS) current_round;
 
     // An AGG of the next round opens it.
@@ -298,7 +303,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in ingress_intri
         }
     };
 
-    // An ACK opens no round here: it is of the current one, or late.
+    // An ACK opens no round: it belongs to the current round, or it is late.
     RegisterAction<bit<32>, bit<16>, bit<32>>(current_round) check_round = {
         void apply(inout bit<32> number, out bit<32> result) {
             result = 0;
@@ -320,9 +325,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in ingress_intri
     action mark_agg() {
         meta.seen = mark_agg_state.execute(hdr.aggregation.slot);
     }
-    // AGGs of members, within their job's slots. A table of its own: one table's actions
-    // cannot touch different registers. Only one of them is applied, so they share a
-    // stage.
+    // AGGs of members, within their job's slots. Each kind has its own table, since one
+    // table's actions cannot access different registers. A packet applies only one of
+    // these tables, so they share a stage.
     table agg {
         key = {
             hdr.aggregation.job: ternary @name("job");
@@ -341,9 +346,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in ingress_intri
     action mark_ack() {
         meta.seen = mark_ack_state.execute(hdr.aggregation.slot);
     }
-    // ACKs of members, within their job's slots. A table of its own: one table's actions
-    // cannot touch different registers. Only one of them is applied, so they share a
-    // stage.
+    // ACKs of members, within their job's slots. Each kind has its own table, since one
+    // table's actions cannot access different registers. A packet applies only one of
+    // these tables, so they share a stage.
     table ack {
         key = {
             hdr.aggregation.job: ternary @name("job");
@@ -367,7 +372,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in ingress_intri
         meta.admitted = 1;
         meta.opened = check_round.execute(hdr.aggregation.slot);
     }
-    // Who may aggregate: members, within their job's slots.
+    // Senders that may aggregate: members, within their job's slots.
     table admission {
         key = {
             hdr.aggregation.kind: ternary @name("kind");
@@ -410,9 +415,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in ingress_intri
         to_deparser.drop_ctl = 1;
         verdict_counter.count();
     }
-    // What comes of a member's packet. An entry per member stands for `seen | bitmap ==
-    // members`. A reply is multicast too, to a group of one, so that every answer has a
-    // replica id.
+    // Decision on a member's packet. The entries, one per member, stand for `seen | bitmap
+    // == members`. A reply is multicast, too, to a group of one, so that every answer has
+    // a replica id.
     table verdict {
         key = {
             hdr.aggregation.kind: ternary @name("kind");
@@ -443,9 +448,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in ingress_intri
         to_deparser.drop_ctl = 1;
         rejected_counter.count();
     }
-    // Who was not admitted, and why: version, kind, length, round or checksum; or else no
-    // member. A table of its own, since a counter of admission's would not fit beside the
-    // state.
+    // Packets that were not admitted: malformed (version, kind, length, round or
+    // checksum), or foreign (not from a member). A counter in table admission would not
+    // fit beside the state.
     table rejected {
         key = {
             hdr.values.isValid(): ternary @name("values");
@@ -475,8 +480,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, in ingress_intri
         to_manager.level1_exclusion_id = (bit<16>)intrinsic.ingress_port;
         forward_counter.count();
     }
-    // Other traffic: to where its destination is, and nowhere when that is where it came
-    // from.
+    // Other traffic goes to its destination's port, except when it came from that port.
     table forward {
         key = {
             hdr.ethernet.destination: ternary @name("destination");
@@ -576,9 +580,9 @@ control Delivery(inout headers_t hdr, inout nothing_t meta, in egress_intrinsic_
         hdr.udp.source_port = own_udp_port;
         hdr.udp.checksum = 0;
     }
-    // An answer to a member goes to its addresses, from the switch's own. Here and not in
-    // ingress, since the copies of a multicast packet differ in nothing but their replica
-    // id.
+    // Writes the member's and the switch's addresses into an answer. Ingress cannot do
+    // this, since copies of a multicast packet differ only in their replica id, which
+    // egress reads.
     table members {
         key = {
             intrinsic.egress_rid: exact @name("replica");

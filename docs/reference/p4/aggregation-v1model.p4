@@ -127,7 +127,7 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         }
     }
 
-    // Only AGG, ACK of this version is followed by values that anyone looks at.
+    // The program reads only values of packets of this version and of kind AGG or ACK.
     state parse_aggregation {
         meta.aggregation = 1;
         packet.extract(hdr.aggregation);
@@ -170,7 +170,8 @@ control Ipv4Check(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// One value's sums. A stage has four stateful ALUs, so four values go side by side.
+// Sums of one value. A stage has four stateful ALUs, so it adds four values in
+// parallel.
 control Sum(in aggregation_t aggregation, in metadata_t meta, inout bit<32> value) {
     // The sum of this value over the members seen, for each slot.
     register<bit<32>>(SLOTS) total;
@@ -193,7 +194,8 @@ control Sum(in aggregation_t aggregation, in metadata_t meta, inout bit<32> valu
         value = sum;
     }
     action ignore() {}
-    // An entry per member stands for `seen & bitmap`, which would take a stage.
+    // The entries, one per member, stand for `seen & bitmap`; to compute it would take a
+    // stage.
     table accumulate {
         key = {
             meta.opened: ternary @name("opened");
@@ -226,16 +228,19 @@ control Sum(in aggregation_t aggregation, in metadata_t meta, inout bit<32> valu
 
 // A frame that is too short leaves its failing header invalid and comes here all the same.
 control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
-    // Of each slot's AGGs: the current round, and the members seen in it. A pair, since a
-    // packet may touch a register once, and both words are needed to change either.
+    // For the AGGs of each slot: the current round, and the members seen in it. The two
+    // words are one entry, since a packet may access a register once, and each new word
+    // depends on both.
     register<bit<64>>(SLOTS) agg_state;
 
-    // Of each slot's ACKs: the current round, and the members seen in it. A pair, since a
-    // packet may touch a register once, and both words are needed to change either.
+    // For the ACKs of each slot: the current round, and the members seen in it. The two
+    // words are one entry, since a packet may access a register once, and each new word
+    // depends on both.
     register<bit<64>>(SLOTS) ack_state;
 
-    // The round of each slot once more. An operation of a pair has one result only, the
-    // members seen; this one tells a packet that opens a round from one that is stale.
+    // A second copy of each slot's round. The operation on round and members has only one
+    // result, the members; this register distinguishes a packet that opens a round from a
+    // stale one.
     register<bit<32>>(SLOTS) current_round;
 
     Sum() sum0;
@@ -260,9 +265,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         agg_state.write((bit<32>)hdr.aggregation.slot, round ++ seen);
         meta.seen = result;
     }
-    // AGGs of members, within their job's slots. A table of its own: one table's actions
-    // cannot touch different registers. Only one of them is applied, so they share a
-    // stage.
+    // AGGs of members, within their job's slots. Each kind has its own table, since one
+    // table's actions cannot access different registers. A packet applies only one of
+    // these tables, so they share a stage.
     table agg {
         key = {
             hdr.aggregation.job: ternary @name("job");
@@ -291,9 +296,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         ack_state.write((bit<32>)hdr.aggregation.slot, round ++ seen);
         meta.seen = result;
     }
-    // ACKs of members, within their job's slots. A table of its own: one table's actions
-    // cannot touch different registers. Only one of them is applied, so they share a
-    // stage.
+    // ACKs of members, within their job's slots. Each kind has its own table, since one
+    // table's actions cannot access different registers. A packet applies only one of
+    // these tables, so they share a stage.
     table ack {
         key = {
             hdr.aggregation.job: ternary @name("job");
@@ -326,7 +331,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         bool current = number == hdr.aggregation.round;
         meta.opened = current ? hdr.aggregation.round : 0;
     }
-    // Who may aggregate: members, within their job's slots.
+    // Senders that may aggregate: members, within their job's slots.
     table admission {
         key = {
             hdr.aggregation.kind: ternary @name("kind");
@@ -364,9 +369,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
     action stale() {
         mark_to_drop(standard);
     }
-    // What comes of a member's packet. An entry per member stands for `seen | bitmap ==
-    // members`. A reply is multicast too, to a group of one, so that every answer has a
-    // replica id.
+    // Decision on a member's packet. The entries, one per member, stand for `seen | bitmap
+    // == members`. A reply is multicast, too, to a group of one, so that every answer has
+    // a replica id.
     table verdict {
         key = {
             hdr.aggregation.kind: ternary @name("kind");
@@ -395,9 +400,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
     action foreign() {
         mark_to_drop(standard);
     }
-    // Who was not admitted, and why: version, kind, length, round or checksum; or else no
-    // member. A table of its own, since a counter of admission's would not fit beside the
-    // state.
+    // Packets that were not admitted: malformed (version, kind, length, round or
+    // checksum), or foreign (not from a member). A counter in table admission would not
+    // fit beside the state.
     table rejected {
         key = {
             hdr.values.isValid(): ternary @name("values");
@@ -423,8 +428,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
     action flood() {
         standard.mcast_grp = FLOOD_GROUP;
     }
-    // Other traffic: to where its destination is, and nowhere when that is where it came
-    // from.
+    // Other traffic goes to its destination's port, except when it came from that port.
     table forward {
         key = {
             hdr.ethernet.destination: ternary @name("destination");
@@ -486,9 +490,9 @@ control Delivery(inout headers_t hdr, inout metadata_t meta, inout standard_meta
         hdr.udp.source_port = own_udp_port;
         hdr.udp.checksum = 0;
     }
-    // An answer to a member goes to its addresses, from the switch's own. Here and not in
-    // ingress, since the copies of a multicast packet differ in nothing but their replica
-    // id.
+    // Writes the member's and the switch's addresses into an answer. Ingress cannot do
+    // this, since copies of a multicast packet differ only in their replica id, which
+    // egress reads.
     table members {
         key = {
             standard.egress_rid: exact @name("replica");

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,19 +11,14 @@ from fanin.base.errors import InputError
 if TYPE_CHECKING:
     from fanin.p4.deployment import Deployment
     from fanin.sim.switch.embedded import Program, Switch
-    from fanin.sim.switch.embedded.trace import Tracer
 
 
 def switch_with_jobs(
-    program: Program,
-    deployment: Deployment,
-    path: Path,
-    tracer: Tracer | None = None,
-    ports: Iterable[int] = (),
+    program: Program, deployment: Deployment, path: Path, *, create: Callable[[Iterable[int]], Switch]
 ) -> Switch:
-    """Return a switch with the emitted program, the jobs of ``path``, their ports, and ``ports``.
+    """Return the switch that ``create`` makes for the ports of ``path``, with the jobs of ``path``.
 
-    Raises InputError, ValueError.
+    Raises InputError for another program, and ValueError for a job that the program cannot run.
     """
     from fanin.p4.aggregation import register_words
     from fanin.sim.switch.emitted import EmbeddedPipeline
@@ -35,7 +30,7 @@ def switch_with_jobs(
     if set(program.registers) != set(register_words(config)):
         raise InputError(f"{path}: is for another program than {program.name}: fanin p4 emit writes both")
     job_ports = [port.number for port in deployment.ports]
-    switch = program.switch({*job_ports, *ports}, tracer)
+    switch = create(job_ports)
     pipeline = EmbeddedPipeline(config, switch)
     control = ProgramSwitch(config=config, pipeline=pipeline, endpoint=deployment.switch, ports=job_ports)
     for job in deployment.jobs:

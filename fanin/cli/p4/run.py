@@ -87,7 +87,9 @@ def run(args: argparse.Namespace) -> int:
     stepper = Stepper() if args.step else None
     try:
         if deployment:
-            switch = switch_with_jobs(program, deployment, args.job, tracer)
+            switch = switch_with_jobs(
+                program, deployment, args.job, create=lambda ports: program.switch(ports, tracer)
+            )
         else:
             switch = program.switch(range(PORTS), tracer)
         if args.entries:

@@ -9,7 +9,9 @@ import argparse
 import contextlib
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +24,7 @@ from fanin.cli.serving import add_seconds, check_seconds, forward, open_interfac
 from fanin.runs.output import add_json, print_json
 
 if TYPE_CHECKING:
-    from fanin.sim.switch.embedded import Program, Switch
+    from fanin.sim.switch.embedded import Program, Refused, Switch
     from fanin.sim.switch.service.forwarding import Forwarding
     from fanin.sim.switch.service.server import P4RuntimeServer
 
@@ -85,9 +87,9 @@ def run(args: argparse.Namespace) -> int:
         _write_p4info(program, args.p4info)
     with contextlib.ExitStack() as stack:
         interfaces = open_interfaces(stack, names)
-        forwarding = Forwarding(
-            switch, interfaces, cpu=args.cpu_port, report=warn if args.permissive else _warn_strictly
-        )
+        forwarding = Forwarding(switch, interfaces, cpu=args.cpu_port, report=warn)
+        if not args.permissive:
+            forwarding.remedy = _remedy
         stack.callback(forwarding.close)
         server = None
         if args.grpc != "none":
@@ -141,7 +143,7 @@ def _switch(program: Program, args: argparse.Namespace, names: dict[int, str]) -
         unserved = sorted({port.number for port in deployment.ports} - set(names))
         if unserved:
             warn(f"{args.job}: no --port for {', '.join(map(str, unserved))}: frames to it are lost")
-        return switch_with_jobs(program, deployment, args.job, ports=range(MAX_PORT))
+        return switch_with_jobs(program, deployment, args.job, create=partial(_empty_switch, program))
     switch = _empty_switch(program)
     if args.entries:
         from fanin.cli.p4.entries import install_entries
@@ -150,10 +152,16 @@ def _switch(program: Program, args: argparse.Namespace, names: dict[int, str]) -
     return switch
 
 
-def _empty_switch(program: Program) -> Switch:
+def _empty_switch(program: Program, ports: Iterable[int] = ()) -> Switch:
+    """Return a switch without entries, with all ports that an interface may have, and ``ports``.
+
+    Its clock starts at 0. It warns of each place at which a permissive program uses an uninitialized value.
+    """
     start = time.monotonic_ns()
     return program.switch(
-        range(MAX_PORT), clock=lambda: (time.monotonic_ns() - start) // 1000, unset=_warn_of_unset
+        {*range(MAX_PORT), *ports},
+        clock=lambda: (time.monotonic_ns() - start) // 1000,
+        unset=_warn_of_unset,
     )
 
 
@@ -161,8 +169,11 @@ def _warn_of_unset(place: object) -> None:
     warn(f"{place}: a value that P4 leaves undefined is taken as BMv2 has it")
 
 
-def _warn_strictly(reason: str) -> None:
-    warn(f"{reason} (--permissive takes it as BMv2 has it)" if "undefined" in reason else reason)
+def _remedy(error: Refused) -> str:
+    """Return the remedy for a refused frame, as the end of its warning; empty if there is none."""
+    from fanin.sim.switch.embedded import UndefinedRefused
+
+    return " (--permissive takes it as BMv2 has it)" if isinstance(error, UndefinedRefused) else ""
 
 
 def _server(program: Program, forwarding: Forwarding, args: argparse.Namespace) -> P4RuntimeServer:

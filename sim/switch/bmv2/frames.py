@@ -129,7 +129,7 @@ class StreamFrames(Frames):
 
 
 def _messages() -> tuple[Any, Any]:
-    """``PacketStreamRequest`` and ``PacketStreamResponse`` of BMv2's dataplane_interface.proto."""
+    """Return ``PacketStreamRequest`` and ``PacketStreamResponse`` of BMv2's dataplane_interface.proto."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     field = descriptor_pb2.FieldDescriptorProto

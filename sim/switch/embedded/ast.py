@@ -114,7 +114,7 @@ class Argument(Node):
 
 @dataclass(slots=True, eq=False)
 class Call(Expression):
-    """A call; the checker sets ``callee`` and puts ``arguments`` in order."""
+    """A call; the checker sets ``callee`` (:class:`calls.Callee`) and puts ``arguments`` in order."""
 
     function: Expression
     type_arguments: list[TypeNode]
@@ -342,7 +342,7 @@ class Parameter(Declaration):
 
 @dataclass(slots=True, eq=False)
 class Function(Declaration):
-    """A function, extern function or method; ``body`` is None for a mere declaration."""
+    """A function, extern function or method of ``owner``; a function that is only declared has no ``body``."""
 
     result_node: TypeNode
     type_parameters: list[str]
@@ -459,7 +459,7 @@ class Entry(Node):
 
 @dataclass(slots=True, eq=False)
 class TableAction(Node):
-    """An action that a table may run."""
+    """An action that a table may run; ``action`` is its declaration."""
 
     expression: Expression
     annotations: Annotations

@@ -105,8 +105,8 @@ class Generator:
             else:
                 arguments.append(self.static(argument.value, instance))
         python = self.objects.unique_name("e_" + kind.declaration.name)
-        shape_name, kinds = f"{python}_class", f"{python}_types"
-        self.constants[shape_name], self.constants[kinds] = python_class, kind.arguments
+        class_name, types_name = f"{python}_class", f"{python}_types"
+        self.constants[class_name], self.constants[types_name] = python_class, kind.arguments
         makers, zeros = (
             "".join(f"lambda: {code(argument)}, " for argument in kind.arguments)
             for code in (self.records.new, self.records.zero)
@@ -118,7 +118,7 @@ class Generator:
         methods = "".join(f"{method}={function}, " for method, function in bodies.items())
         self.objects.position = node.position
         self.objects.emit(
-            f"{python} = {shape_name}({''.join(a + ', ' for a in arguments)}name={name!r}, types={kinds}, "
+            f"{python} = {class_name}({''.join(a + ', ' for a in arguments)}name={name!r}, types={types_name}, "
             f"makers=({makers}), zeros=({zeros}), arch=ARCH, {methods})"
         )
         values = tuple(map(_constant, node.arguments))
@@ -177,6 +177,7 @@ class Generator:
             if parameter.direction in _OUT_DIRECTIONS:
                 body.out_names.append(body.python_names[parameter])
         body.has_result = isinstance(node, ast.Function) and node.result != VOID
+        # An action that an exit leaves still copies out its parameters: the exception carries their values.
         catches_exit = bool(body.out_names) and isinstance(node, ast.Action)
         if catches_exit:
             with body.source.block("try:"):
@@ -226,8 +227,8 @@ class Instance:
         self.own_functions: set[ast.Declaration] = {
             n for n in node.locals if isinstance(n, ast.Action | ast.Function)
         }
-        for held in (*node.parameters, *variables):
-            generator.hold(held)
+        for declaration in (*node.parameters, *variables):
+            generator.hold(declaration)
         self._slots: dict[ast.Declaration, str] = {p: f"p_{p.name}" for p in node.parameters}
         self._slots |= {v: f"l_{v.name}" for v in variables}
         source.position = node.position
@@ -354,6 +355,7 @@ class Instance:
             body.save(code, key.type)
             for code, key in zip(body.values(node.select or []), node.select or [], strict=True)
         ]
+        # A transition to this state or an earlier one may repeat without end, so it checks the frame's time.
         earlier_states = list(names)[: list(names).index(node.name) + 1]
         if any(case.state in earlier_states for case in node.cases):
             body.source.emit(budget.CLOCK_CHECK)

@@ -154,9 +154,9 @@ class Body(ValueCode):
     def _do_switchstatement(self, node: ast.SwitchStatement) -> None:
         subject = self.save(self.value(node.subject), node.subject.type)
         if not isinstance(node.subject.type, types.ActionRun):
-            # An undefined subject compares equal to nothing and unequal to nothing. It must stop the run here.
+            # No label equals an undefined subject, so `default` would run. This statement refuses it instead.
             self.source.emit(f"{subject} == 0 or 0")
-        word = "if"
+        keyword = "if"
         labels: list[str] = []
         for case in node.cases:
             if case.label is not None:
@@ -166,12 +166,12 @@ class Body(ValueCode):
             if case.block is None:
                 continue
             if case.label is None:
-                header = "else:" if word == "elif" else "if True:"
+                header = "else:" if keyword == "elif" else "if True:"
             else:
-                header = f"{word} {subject} in ({', '.join(labels)},):"
+                header = f"{keyword} {subject} in ({', '.join(labels)},):"
             with self.source.block(header):
                 self.statement(case.block)
-            word, labels = "elif", []
+            keyword, labels = "elif", []
 
     def _label(self, label: ast.Expression) -> str:
         if isinstance(label, ast.Name) and isinstance(label.target, ast.Action):

@@ -107,13 +107,14 @@ class CallBody(Body):
         assert isinstance(node.function, ast.Member)
         inner = self.instance.block_of(node.function.base)
         frame = self.source.unique_name("f")
-        # Its own parameters: the callee may be a parameter of a control type, with other parameter names.
+        # These are the instance's own parameters. The callee may be a constructor parameter of a control type,
+        # whose parameters have other names.
         pairs = list(zip(inner.node.parameters, node.arguments, strict=True))
         self.source.emit(f"{frame} = {inner.frame}()")
         stores: list[tuple[Store, str]] = []
         for index, (parameter, argument) in enumerate(pairs):
             value = argument.value
-            slot = f"{frame}.{inner.python_name(parameter)[2:]}"
+            slot = f"{frame}.{inner.python_name(parameter).removeprefix('f.')}"
             kind = parameter.type if value is None else value.type
             by_reference = (
                 parameter.direction != "out" and not is_scalar(kind) and self._is_unaliased(index, node)
@@ -291,6 +292,10 @@ class CallBody(Body):
         self._pack_code(parts, self.value(node), base_of(node.type), node)
 
     def _pack_code(self, parts: list[str], code: str, kind: types.Type, node: ast.Expression) -> None:
+        """Append code of a value's scalars as (value, width) pairs.
+
+        A header's pairs have the form ``*(pair,) * header.valid``, which is nothing if the header is invalid.
+        """
         if isinstance(kind, types.Record):
             if kind.kind == "header_union":
                 raise Unsupported(node.position, "a header union as data")

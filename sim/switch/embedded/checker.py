@@ -1,4 +1,8 @@
-"""Checks all declarations of a program, in order."""
+"""Checks all declarations of a program, in order.
+
+The checker is one class in five files: Scopes, Expressions, Calls, Statements and Checker, each derived from
+the previous one. ``_do_x`` checks a statement or declaration of class X, ``_x`` an expression of class X.
+"""
 
 from __future__ import annotations
 
@@ -189,6 +193,7 @@ class Checker(Statements):
         return [None if key is None else self._match(key, kind) for key, kind in zip(keys, kinds, strict=True)]
 
     def _match(self, key: ast.Expression, kind: types.Type) -> ast.Expression:
+        """Check a value, or a set such as ``a &&& b`` or ``a .. b``, that is matched with a key of ``kind``."""
         key = self.expression(key)
         if isinstance(key.type, types.SetOf) and isinstance(key, ast.Binary):
             bits = kind.underlying if isinstance(kind, types.Enum) and kind.underlying else base_of(kind)
@@ -269,7 +274,10 @@ class Checker(Statements):
                 self.check_writable(argument.value)
 
     def _action_call(self, node: ast.Expression, by_action: dict[ast.Action, ast.TableAction]) -> ast.Call:
-        """Check an action of an entry or the default; keep only its constants without direction."""
+        """Check the action of an entry or of the default.
+
+        The result has the arguments of parameters without direction only, which must be constants.
+        """
         call = node if isinstance(node, ast.Call) else ast.Call(node.position, node, [], [])
         function = self.expression(call.function)
         action = function.type.of if isinstance(function.type, types.Meta) else None

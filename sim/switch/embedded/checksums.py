@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable
 from typing import Literal
 
-from fanin.sim.switch.embedded.errors import RunRefused
+from fanin.sim.switch.embedded.errors import RunRefused, RunUndefined
 from fanin.sim.switch.embedded.values import UNDEFINED
 
 Data = tuple[int, int]
@@ -16,7 +16,7 @@ def as_bytes(data: Data) -> bytes:
     """Return ``data`` as bytes. Raises RunRefused if it is undefined or not whole bytes."""
     value, width = data
     if value is UNDEFINED:
-        raise RunRefused("a checksum or hash over an undefined value")
+        raise RunUndefined("a checksum or hash over an undefined value")
     if width % 8:
         raise RunRefused(f"a checksum or hash over {width} bits: not whole bytes")
     return value.to_bytes(width // 8, "big")

@@ -51,11 +51,10 @@ class Classifier:
         self._generic: set[str] = set()  # functions and methods with type parameters
         self._open_lists: list[int] = []  # nesting of parentheses at each open type-argument list
         self._entries_depth: int | None = None  # brace depth of the current table entries
-        self._typedef = False
+        self._typedef = False  # inside ``typedef`` or ``type``, which declares its last name as a type
         self._parameters: list[str] = []  # parameters that hide types inside the next braces
-        self._calls: dict[
-            int, bool
-        ] = {}  # whether a ``<`` opens type arguments of a call, by the place after it
+        # Whether a ``<`` opens type arguments of a call, by the index of the token after it.
+        self._calls: dict[int, bool] = {}
 
     def run(self) -> list[Token]:
         """Return the tokens, classified; each annotation is one token."""
@@ -86,7 +85,7 @@ class Classifier:
         name = self._input[self._index] if self._index < len(self._input) else sign
         self._index += 1
         body: list[Token] = []
-        if self._text() in ("(", "[") and self._text():
+        if self._text() in ("(", "["):
             body = self._balanced(sign.position)
         self._output.append(Token("ANNOTATION", name.text, sign.position, body))
 
@@ -124,6 +123,7 @@ class Classifier:
             self._identifier(token)
 
     def _is_soft_keyword(self, text: str) -> bool:
+        """Return whether a name is a keyword at this place, such as ``key`` before ``= {``."""
         next_text = self._text()
         if text == "apply":
             return next_text == "{" and self._previous() != "."
@@ -143,7 +143,8 @@ class Classifier:
         elif text == "enum":
             # enum NAME, or enum bit<8> NAME: the name is the token before the brace.
             distance = 0
-            while self._text(distance) not in ("{", "}", ";", "enum", ""):  # "enum" again: text read once
+            # A second "enum" ends the search, too, so that no token is read twice.
+            while self._text(distance) not in ("{", "}", ";", "enum", ""):
                 distance += 1
             self._declare(self._text(distance - 1))
         elif text == "extern" and (self._text(1) == "{" or self._is_generic_block()):
@@ -188,6 +189,19 @@ class Classifier:
         return self._output[-1].type if self._output and self._output[-1].type != "OP" else ""
 
     def _identifier(self, token: Token) -> None:
+        """Emit a name as TYPE or NAME, and note the declaration that it may be.
+
+        The cases, in order:
+
+        - a generic declaration, such as ``f`` in ``f<T>(``
+        - a type parameter that stands before its declaration
+        - a member after a dot
+        - a type
+        - any other name
+
+        A name after a type is a declaration. A declaration hides a type of the same name: a parameter in the
+        next braces, any other in its scope.
+        """
         text = token.text
         previous = self._output[-1].type if self._output else ""
         end = self._end_of_parameters(0)

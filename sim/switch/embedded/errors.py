@@ -41,5 +41,20 @@ class Unsupported(Refused):
         super().__init__(position, f"{construct} is not supported here")
 
 
+class UndefinedRefused(Refused):
+    """A use of a value that P4 leaves undefined. A permissive program has BMv2's value there instead."""
+
+
 class RunRefused(Exception):
-    """Raised by the runtime, which knows no positions; ``Program`` turns it into a ``Refused`` with one."""
+    """Raised by the runtime, which knows no positions; ``Program`` turns it into a ``Refused`` with one.
+
+    ``refused``: class of the error that ``Program`` raises instead.
+    """
+
+    refused: type[Refused] = Refused
+
+
+class RunUndefined(RunRefused):
+    """Raised by the runtime where the result depends on an undefined value."""
+
+    refused = UndefinedRefused

@@ -51,7 +51,8 @@ def fold_binary(node: ast.Binary) -> Any:
         return node.type.wrap(left << width | right & ((1 << width) - 1))
     if operator in ("<<", ">>"):
         return shift(node.type, operator, left, right)
-    folded = _ARITHMETIC[operator.strip("|") if operator != "|" else "|"](left, right)
+    plain_operator = operator.strip("|") or "|"  # |+| and |-| add and subtract, and saturate below
+    folded = _ARITHMETIC[plain_operator](left, right)
     if not isinstance(node.type, Bits):
         return folded
     if operator in ("|+|", "|-|"):

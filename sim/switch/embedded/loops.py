@@ -8,7 +8,7 @@ from typing import Any
 
 from fanin.sim.switch.embedded import ast
 from fanin.sim.switch.embedded.budget import MAX_ROUNDS, Budget
-from fanin.sim.switch.embedded.errors import RunRefused
+from fanin.sim.switch.embedded.errors import RunRefused, RunUndefined
 from fanin.sim.switch.embedded.values import UNDEFINED
 
 _TOO_MANY = f"more than {MAX_ROUNDS} rounds of loops for one frame"
@@ -44,7 +44,7 @@ def rounds(switch: Budget) -> Iterator[None]:
 def numbers(switch: Budget, low: Any, high: Any) -> range:
     """Return the numbers from ``low`` to ``high``, both included. Raises RunRefused."""
     if low is UNDEFINED or high is UNDEFINED:
-        raise RunRefused("a loop over an undefined range")
+        raise RunUndefined("a loop over an undefined range")
     sequence = range(low, high + 1)
     switch.rounds_left -= len(sequence)
     if switch.rounds_left < 0:

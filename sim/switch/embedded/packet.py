@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fanin.sim.switch.embedded.errors import RunRefused
+from fanin.sim.switch.embedded.errors import RunRefused, RunUndefined
 from fanin.sim.switch.embedded.values import UNDEFINED, Reject
 
 NO_ERROR, TOO_SHORT, NO_MATCH, OUT_OF_BOUNDS, HEADER_TOO_SHORT, TIMEOUT, INVALID_ARGUMENT = range(7)
@@ -38,7 +38,7 @@ class PacketIn:
     def advance(self, width: int) -> None:
         """Skip ``width`` bits, a multiple of 8. Raises Reject beyond the end."""
         if width is UNDEFINED:
-            raise RunRefused("advance by an undefined length")
+            raise RunUndefined("advance by an undefined length")
         if width % 8:
             raise Reject(INVALID_ARGUMENT)
         if self.position + width > self.bits:
@@ -56,7 +56,7 @@ class PacketIn:
         - ``maximum``: the field's declared width.
         """
         if width is UNDEFINED:
-            raise RunRefused("a varbit of an undefined length")
+            raise RunUndefined("a varbit of an undefined length")
         if width % 8:
             raise Reject(INVALID_ARGUMENT)
         if self.position + fixed + width > self.bits:
@@ -85,7 +85,8 @@ class HeaderStack:
     def element(self, index: int) -> Any:
         """Return element ``index``."""
         if index is UNDEFINED or not 0 <= index < len(self.elements):
-            raise RunRefused(f"element {index!r} of a stack of {len(self.elements)}")
+            error = RunUndefined if index is UNDEFINED else RunRefused
+            raise error(f"element {index!r} of a stack of {len(self.elements)}")
         return self.elements[index]
 
     def next_element(self) -> Any:

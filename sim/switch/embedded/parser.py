@@ -31,6 +31,7 @@ _DROPPED = {
     "KEY", "ACTIONS", "MATCH_KIND", "APPLY", "PRIORITY", "ACTION", "TABLE", "STATE",
 }  # fmt: skip
 _RENAMED = {"TYPE": "_TYPE_KW", "STRING": "STRING_TYPE"}  # names of keywords
+# Binary operators that share a level of precedence; the first level binds least.
 _LEVELS = (
     ("&&&", ".."), ("||",), ("&&",), ("==", "!="), ("<", ">", "<=", ">="), ("|",), ("^",), ("&",),
     ("<<", ">>"), ("+", "-", "++", "|+|", "|-|"), ("*", "/", "%"),
@@ -39,15 +40,17 @@ _PRECEDENCE = {operator: level for level, operators in enumerate(_LEVELS) for op
 
 
 class _Terminals(Lexer):
-    """Gives lark the tokens under lark's names; remembers the current position."""
+    """Gives lark the tokens under lark's names, and the builder the position of the last token.
+
+    lark makes the builder before any lexer, so the position is an attribute of the builder's class.
+    """
 
     def __init__(self, _: Any):
-        self.position_now = Position("", 1, 1)
+        pass
 
     def lex(self, data: Any, *_: Any) -> Iterator[Any]:
         """Yield the tokens in ``data``."""
         for token in data:
-            self.position_now = token.position
             _Builder.position_now = token.position
             if token.type in _PUNCTUATION:
                 token.type = _PUNCTUATION[token.type]

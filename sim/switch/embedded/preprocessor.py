@@ -56,9 +56,8 @@ class Preprocessor:
             for name, text in defines.items()
         }
         self.included: list[str] = []  # names as written, in order
-        self._read = self._macro_tokens = self._macro_characters = (
-            0  # characters read; tokens and characters made by macros
-        )
+        self._read = 0  # characters
+        self._macro_tokens = self._macro_characters = 0  # made by macros
 
     def run(self, text: str, file: str, folder: Path | None) -> list[Token]:
         """Return all tokens of ``text``; quoted includes are first searched in ``folder``."""
@@ -97,9 +96,7 @@ class Preprocessor:
             self._macros.pop(_macro_name(operands, position), None)
         elif name == "error":
             raise P4Error(position, "#error " + " ".join(t.text for t in operands))
-        elif (
-            name not in ("line", "pragma", "warning") and line[1].type != "INT"
-        ):  # # 12 "file": a line marker of a preprocessor
+        elif name not in ("line", "pragma", "warning") and line[1].type != "INT":  # INT: `# 12 "file"`
             raise Unsupported(position, f"the directive #{name}")
         return []
 
@@ -128,6 +125,7 @@ class Preprocessor:
         conditions[-1].has_been_active |= holds
 
     def _holds(self, name: str, operands: list[Token], position: Position) -> bool:
+        """Return whether the condition of ``#if``, ``#elif``, ``#ifdef`` or ``#ifndef`` holds."""
         if name in ("ifdef", "ifndef"):
             return (_macro_name(operands, position) in self._macros) == (name == "ifdef")
         sequence: list[Token] = []
@@ -229,11 +227,7 @@ class Preprocessor:
         index = 0
         while index < len(body):
             token = body[index]
-            neighbours = (
-                [t.text for t in body[max(index - 1, 0) : index + 2 : 2]]
-                if index
-                else [t.text for t in body[1:2]]
-            )
+            neighbours = [t.text for t in (*body[max(index - 1, 0) : index], *body[index + 1 : index + 2])]
             if token.text == "#":
                 index += 1
                 if index >= len(body) or body[index].text not in arguments:
@@ -263,9 +257,8 @@ class Preprocessor:
                 text = output[-1].text + token.text
                 pasted = [t for t in tokens(text, token.position.file) if t.type != "NEWLINE"]
                 self._spend(pasted, token)
-                output[-1:] = [
-                    new.at_position(token.position) for new in pasted
-                ]  # like cpp, several tokens if not one
+                # Like cpp, keep several tokens if the text is not one token.
+                output[-1:] = [new.at_position(token.position) for new in pasted]
                 paste = False
             else:
                 output.append(token)
@@ -434,16 +427,16 @@ def _arguments(sequence: list[Token], index: int, macro: Token) -> tuple[list[li
     """Return the arguments of a macro with its ``(`` at ``index``, and the index after its ``)``."""
     arguments: list[list[Token]] = [[]]
     depth = 0
-    for position in range(index, len(sequence)):
-        token = sequence[position]
+    for current in range(index, len(sequence)):
+        token = sequence[current]
         if token.text in "([{":
             depth += 1
         elif token.text in ")]}":
             depth -= 1
         if depth == 0:
-            return arguments, position + 1
+            return arguments, current + 1
         if depth == 1 and token.text == ",":
             arguments.append([])
-        elif depth > 1 or position > index:
+        elif depth > 1 or current > index:
             arguments[-1].append(token)
     raise P4Error(macro.position, f"{macro.text}: ) is missing")

@@ -18,7 +18,11 @@ from fanin.sim.switch.embedded.tables import Entry, Table
 
 
 class Target:
-    """A target of table entries; ``number`` is its id, if it has one."""
+    """A member or group to which table entries point.
+
+    - ``number``: its id for the controller; 0 for none.
+    - ``entries``: the entries that point to it, with their tables.
+    """
 
     def __init__(self, number: int = 0) -> None:
         self.number = number

@@ -159,17 +159,22 @@ class Program:
             raise Unsupported(argument.position, f"{kind} as an argument of the package")
         block = kind.declaration
         arguments = {
-            parameter: generator.static(argument_of_constructor.value, None)
-            for parameter, argument_of_constructor in zip(block.constructor, call.arguments, strict=True)
-            if argument_of_constructor.value is not None
+            parameter: generator.static(constructor_argument.value, None)
+            for parameter, constructor_argument in zip(block.constructor, call.arguments, strict=True)
+            if constructor_argument.value is not None
         }
         return Instance(generator, block, path or block.name, arguments)
 
     def _compile(self, generator: Generator, blocks: list[Instance]) -> None:
+        """Compile the text, with the names that the architecture uses.
+
+        ``BLOCKS`` has a function per block, from the parameters' values to the block's frame; ``MAKERS`` has a
+        function per type of a block's parameter, which returns a new value.
+        """
         emit = generator.objects.emit
         generator.objects.position = None
         for index, block in enumerate(blocks):
-            slots = [block.python_name(p)[2:] for p in block.node.parameters]
+            slots = [block.python_name(p).removeprefix("f.") for p in block.node.parameters]
             with generator.objects.block(f"def block_{index}({', '.join(slots)}):"):
                 emit(f"f = {block.frame}()")
                 for slot in slots:
@@ -234,19 +239,19 @@ def _controller_headers(tree: Sequence[ast.Declaration]) -> Iterator[ControllerH
             fields = tuple(
                 KeyInfo(name, "", types.width_of(kind) or 0, id=annotated_id(field.annotations), type=kind)
                 for field in node.fields
-                for name, kind in _flat(field.name, node.type.fields[field.name])
+                for name, kind in _scalar_fields(field.name, node.type.fields[field.name])
             )
             yield ControllerHeader(
                 control_name(node), kind[0].text[1:-1], fields, annotated_id(node.annotations)
             )
 
 
-def _flat(name: str, kind: types.Type) -> Iterator[tuple[str, types.Type]]:
+def _scalar_fields(name: str, kind: types.Type) -> Iterator[tuple[str, types.Type]]:
     """Yield the scalar fields of a field: itself, or for a struct those of its members."""
     base = types.base_of(kind)
     if isinstance(base, types.Record):
         for inner, member_kind in base.fields.items():
-            yield from _flat(f"{name}.{inner}", member_kind)
+            yield from _scalar_fields(f"{name}.{inner}", member_kind)
     else:
         yield name, kind
 
@@ -289,7 +294,7 @@ class Switch:
         try:
             exec(program._code, names)
         except RunRefused as error:
-            raise Refused(program.position_of(error), str(error)) from error
+            raise error.refused(program.position_of(error), str(error)) from error
         self._tables: dict[str, Table] = {}
         for python, info in program._python_tables.items():
             table = Table(info, names) if tracer is None else TracedTable(info, names, tracer)
@@ -454,7 +459,7 @@ class Switch:
         try:
             frames: list[tuple[int, bytes]] = self._runtime.process(port, frame)
         except RunRefused as error:
-            raise Refused(self.program.position_of(error), str(error)) from error
+            raise error.refused(self.program.position_of(error), str(error)) from error
         except OSError:  # the reader of the trace has gone
             raise
         except Exception as error:  # an unexpected case must not give a wrong result
@@ -483,8 +488,8 @@ class Switch:
         return run
 
     def _traced_states(self, frame: Any, state: Any) -> None:
-        names = self.program._states
-        tracer = self._tracer
+        """Run a parser from ``state`` as ``run_states`` does, and report each state to the tracer."""
+        names, tracer = self.program._states, self._tracer
         assert tracer is not None
 
         def run(state: Any) -> Any:

@@ -11,7 +11,7 @@ from fanin.sim.switch.embedded import types
 from fanin.sim.switch.embedded.errors import RunRefused, Unsupported
 from fanin.sim.switch.embedded.types import BOOL, Bits, Record, Type, base_of
 
-MAX_WRITTEN = 1 << 18  # maximum parts of types in the Python text
+MAX_WRITTEN = 1 << 18  # maximum fields of headers, structs and tuples in the Python text
 
 
 def signed_code(code: str, width: int) -> str:
@@ -29,14 +29,14 @@ class Records:
     def __init__(self, *, permissive: bool = False) -> None:
         self.permissive = permissive
         self._names: dict[Record, str] = {}
-        self._written = 0  # parts of types in the Python text
+        self._written = 0  # fields of headers, structs and tuples in the Python text so far
         self.lines: list[str] = []
 
-    def _write(self, parts: int) -> None:
-        """Count parts of a type that the Python text has. Raises RunRefused above ``MAX_WRITTEN``."""
+    def _count(self, parts: int) -> None:
+        """Count fields of the Python text. Raises RunRefused above ``MAX_WRITTEN``."""
         self._written += parts
         if self._written > MAX_WRITTEN:
-            raise RunRefused(f"types with more than {MAX_WRITTEN:,} parts in all")
+            raise RunRefused(f"a program with more than {MAX_WRITTEN:,} fields of headers, structs and tuples")
 
     def new(self, kind: Type) -> str:
         """Return code of a new, undefined value of ``kind``."""
@@ -46,7 +46,7 @@ class Records:
         if isinstance(base, types.Stack):
             return f"HeaderStack({self.name(base.element)}, {base.size})"
         if isinstance(base, types.Tuple):
-            self._write(len(base.elements))
+            self._count(len(base.elements))
             return "(" + "".join(self.new(part) + ", " for part in base.elements) + ")"
         return "UNDEFINED"
 
@@ -58,7 +58,7 @@ class Records:
         if isinstance(base, types.Varbit):
             return "(0, 0)"
         if isinstance(base, types.Tuple):
-            self._write(len(base.elements))
+            self._count(len(base.elements))
             return "(" + "".join(self.zero(part) + ", " for part in base.elements) + ")"
         if isinstance(base, Record) and base.kind == "struct":
             return self.new(base) + ".zero()"
@@ -67,7 +67,7 @@ class Records:
     def name(self, kind: Record) -> str:
         """Return the name of the class of ``kind``, which is written at the first call."""
         if kind not in self._names:
-            self._write(types.parts_in(kind) if kind.kind == "header" else len(kind.fields))
+            self._count(types.parts_in(kind) if kind.kind == "header" else len(kind.fields))
             fields = [(f"f_{name}", base_of(part)) for name, part in kind.fields.items()]
             for _, part in fields:
                 if isinstance(part, Record):

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from fanin.p4.control import MulticastGroup, Replica
 from fanin.sim.switch.embedded import budget, loops, packet, values
 from fanin.sim.switch.embedded.budget import MAX_VALUES
-from fanin.sim.switch.embedded.errors import RunRefused
+from fanin.sim.switch.embedded.errors import RunRefused, RunUndefined
 from fanin.sim.switch.embedded.types import BOOL, Bits, Record, Tuple, Type, base_of, parts_in, width_of
 
 MAX_STATES = 4096  # maximum parser states for one packet
@@ -113,7 +113,7 @@ class ExternObject:
 
 
 class RegisterArray(ExternObject):
-    """An array of values: numbers, tuples, or structs, which callers outside see as tuples."""
+    """An array of numbers, tuples or structs. Indexing from outside takes and returns structs as tuples."""
 
     def __init__(self, size: int, **extern: Any):
         super().__init__(**extern)
@@ -222,7 +222,7 @@ class CounterArray(ExternObject):
     def count(self, index: int) -> None:
         """Count the packet; ignore an index out of range."""
         if index is values.UNDEFINED:
-            raise RunRefused("an undefined index of a counter")
+            raise RunUndefined("an undefined index of a counter")
         if 0 <= index < len(self.packets):
             self.packets[index] += 1
             self.bytes[index] += self.arch.frame_length

@@ -22,8 +22,10 @@ _CACHE_KEYS = 1 << 16  # maximum keys whose entry a table caches
 class Entry:
     """An entry, or a table's default action.
 
+    - ``identity``: match and priority, which no two entries of a table share.
+    - ``value``, ``mask``, ``ranges``: the match, in bits of the key that concatenates the table's keys.
     - ``hit``: False for a default action.
-    - ``controller_fields``: the controller's own fields.
+    - ``controller_fields``: P4Runtime's fields of the entry that only the controller uses.
     - ``target``: the entry's target in an action profile.
     - ``choices``: actions of a group, of which a hash chooses one.
     - ``last_hit``: time of the last hit in a table with idle timeouts, in ns of the monotonic clock.
@@ -244,7 +246,7 @@ class Table:
         self._by_mask = Pages()
         for entry in constant_entries:
             self._entries.add(entry.identity, entry)
-            self._file(entry)
+            self._add_to_group(entry)
 
     def reset_default(self) -> None:
         """Restore the program's default action."""
@@ -321,7 +323,7 @@ class Table:
             return match.value & mask, mask
         raise ValueError(f"{subject} is matched {key.kind}, not {type(match).__name__.lower()}")
 
-    # filing
+    # storage
 
     def _identity(self, patterns: Mapping[str, Any], priority: int) -> Any:
         return frozenset(patterns.items()), priority if self.by_priority else 0
@@ -349,12 +351,12 @@ class Table:
                 entry.mask |= pattern[1] << shift
                 length += pattern[1].bit_count()
         entry.ranges = tuple(ranges)
-        entry.priority = priority if self.by_priority else length  # of prefixes the longest wins
+        entry.priority = priority if self.by_priority else length  # the longest prefix wins
         self._entries.add(entry.identity, entry)
-        self._file(entry)
+        self._add_to_group(entry)
         return entry
 
-    def _file(self, entry: Entry) -> None:
+    def _add_to_group(self, entry: Entry) -> None:
         """Add an entry to the group of its mask, without a search of all groups or of a whole row."""
         self._cache.clear()
         group = self._by_mask.get(entry.mask)

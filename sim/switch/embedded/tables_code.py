@@ -23,8 +23,9 @@ from fanin.sim.switch.embedded.names import annotated_id, annotated_name, contro
 from fanin.sim.switch.embedded.types import BOOL, Bits, base_of
 
 _KINDS = ("exact", "ternary", "lpm", "range", "optional")
-_ATTACHED = ("counters", "meters", "registers", "filters")
-_WITHOUT_EFFECT = (
+_ATTACHED = ("counters", "meters", "registers", "filters")  # properties that attach an extern
+# Other properties that a table may have; any further property is refused.
+_ACCEPTED = (
     "size", "default_action", "support_timeout", "idle_timeout", "psa_idle_timeout", "implementation",
     "largest_priority_wins", "priority_delta", "requires_versioning",
 )  # fmt: skip
@@ -44,7 +45,7 @@ class TableCode:
         node = self.node
         name = self.instance.name_of(node)
         for table_property in node.properties.values():
-            if table_property.name not in (*_WITHOUT_EFFECT, *_ATTACHED):
+            if table_property.name not in (*_ACCEPTED, *_ATTACHED):
                 raise Unsupported(table_property.position, f"the table property {table_property.name}")
         function, table = (
             self.generator.functions.unique_name(f"{prefix}_{node.name}") for prefix in ("apply", "table")
@@ -53,16 +54,24 @@ class TableCode:
             raise Unsupported(node.position, f"a second table of the name {name}")
         actions = {row.action: self._action(row) for row in node.actions}
         infos = {info.name: info for info in actions.values()}
-        default, arguments = self._default(actions, infos)
+        default = self._default(actions, infos)
         counters = self._counters()
         info = TableInfo(
-            name, tuple(map(self._key, self._match_keys())), infos, (default, arguments),
-            "default_action" in node.properties and node.properties["default_action"].constant,
-            self._rows(actions), node.constant_entries, counters, self._flag("size", DEFAULT_SIZE),
-            self._limited_actions(actions, infos), self._names_of(*_ATTACHED),
-            next(iter(self._names_of("implementation")), None), annotated_id(node.annotations),
-            bool(self._flag("support_timeout", 0)),
-        )  # fmt: skip
+            name=name,
+            keys=tuple(map(self._key, self._match_keys())),
+            actions=infos,
+            default=default,
+            default_constant="default_action" in node.properties and node.properties["default_action"].constant,
+            rows=self._rows(actions),
+            constant=node.constant_entries,
+            counters=counters,
+            size=self._flag("size", DEFAULT_SIZE),
+            limited_actions=self._limited_actions(actions, infos),
+            direct_externs=self._names_of(*_ATTACHED),
+            profile=next(iter(self._names_of("implementation")), None),
+            id=annotated_id(node.annotations),
+            has_timeouts=bool(self._flag("support_timeout", 0)),
+        )
         self.generator.tables[table] = info
         self._function(function, table, info)
         return function
@@ -162,9 +171,14 @@ class TableCode:
         widths = {control_name(p): self._data_width(p) for p in data}
         ids = {control_name(p): number for p in data if (number := annotated_id(p.annotations)) is not None}
         return ActionInfo(
-            name.removeprefix("."), widths, function, self.generator.action_number(action),
-            annotated_id(action.annotations), ids, {control_name(p): p.type for p in data},
-        )  # fmt: skip
+            name=name.removeprefix("."),
+            parameters=widths,
+            function=function,
+            number=self.generator.action_number(action),
+            id=annotated_id(action.annotations),
+            ids=ids,
+            types={control_name(p): p.type for p in data},
+        )
 
     @staticmethod
     def _data_width(parameter: ast.Parameter) -> int:
@@ -178,6 +192,7 @@ class TableCode:
     def _default(
         self, actions: dict[ast.Action, ActionInfo], infos: dict[str, ActionInfo]
     ) -> tuple[str, tuple[int, ...]]:
+        """Return name and arguments of the default action; add ``NoAction`` to ``infos`` if there is none."""
         table_property = self.node.properties.get("default_action")
         if table_property is not None:
             assert isinstance(table_property.value, ast.Call)

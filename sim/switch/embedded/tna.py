@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.budget import Budget, refuse_late
 from fanin.sim.switch.embedded.checksums import as_bytes, digest_of, ones_complement_sum
-from fanin.sim.switch.embedded.errors import RunRefused
+from fanin.sim.switch.embedded.errors import RunRefused, RunUndefined
 from fanin.sim.switch.embedded.packet import NO_MATCH, TOO_SHORT, PacketIn
 from fanin.sim.switch.embedded.runtime import (
     CounterArray,
@@ -24,7 +24,7 @@ from fanin.sim.switch.embedded.runtime import (
 from fanin.sim.switch.embedded.values import UNDEFINED, Reject, Undefined
 
 _PORT_METADATA = bytes(8)
-_REJECTED = 0  # rejected by the program itself
+_REJECTED = 0  # parser error of the program's own transition to reject
 _PARSER_ERRORS = {NO_MATCH: 0x0001, TOO_SHORT: 0x0002}
 _PREFIX = ("ingress_intrinsic_metadata", "egress_intrinsic_metadata")
 # Headers in front of a packet: size in bytes, and byte offsets of the fields that a simulation knows
@@ -60,7 +60,8 @@ class Register(RegisterArray):
     def checked(self, index: int) -> int:
         """Return ``index`` if it is in range. Raises RunRefused if not."""
         if index is UNDEFINED or index >= len(self.values):
-            raise RunRefused(f"index {index!r} of register {self.name}, which has {len(self.values)}")
+            error = RunUndefined if index is UNDEFINED else RunRefused
+            raise error(f"index {index!r} of register {self.name}, which has {len(self.values)}")
         return index
 
     def read(self, index: int) -> Any:
@@ -243,6 +244,7 @@ class Tna(Budget):
         self.frame_length = len(frame)
         self.drops = []
         self.renew()
+        # In front of the frame: 8 bytes of intrinsic metadata, with the port first, and the port's metadata.
         packet = PacketIn(port.to_bytes(2, "big") + bytes(6) + _PORT_METADATA + frame)
         gress = self._ingress
         values = gress.values(packet)
@@ -269,7 +271,7 @@ class Tna(Budget):
             if monotonic_ns() > self.deadline:
                 refuse_late()
             if destination is UNDEFINED:
-                raise RunRefused("an undefined egress port")
+                raise RunUndefined("an undefined egress port")
             if _manager_field(manager, "bypass_egress"):
                 departures.append((destination, data))
             else:
@@ -312,7 +314,10 @@ class Tna(Budget):
     def _send_through_egress(
         self, port: int, replica: int, data: bytes, departures: list[tuple[int, bytes]]
     ) -> None:
-        """Send a copy through egress."""
+        """Send a copy through egress.
+
+        In front of its data are 27 bytes of intrinsic metadata: the port at byte 0, the replica id at byte 19.
+        """
         packet = PacketIn(port.to_bytes(2, "big") + bytes(17) + replica.to_bytes(2, "big") + bytes(6) + data)
         gress = self._egress
         values = gress.values(packet)
@@ -422,7 +427,7 @@ def _manager_field(manager: Any, field: str) -> Any:
     """Return a field of the traffic manager's metadata; 0 if it is not set."""
     value = getattr(manager, f"f_{field}")
     if value is UNDEFINED:
-        raise RunRefused(f"an undefined {field} for the traffic manager")
+        raise RunUndefined(f"an undefined {field} for the traffic manager")
     return 0 if value is UNSET else value
 
 

@@ -172,7 +172,11 @@ class Block(Type):
 
 @dataclass(frozen=True)
 class Meta(Type):
-    """The type of a name of a declaration without a value: a type, action, table or function."""
+    """The type of a name of a declaration without a value: a type, action, table or function.
+
+    - ``kind``: ``"a type"``, ``"a function"``, ``"a action"``, ``"a table"`` or ``"a state"``.
+    - ``of``: the type, the list of overloaded functions, or the declaration.
+    """
 
     kind: str
     of: Any
@@ -280,7 +284,7 @@ def base_of(kind: Type) -> Type:
 
 
 def width_of(kind: Type) -> int | None:
-    """Return the bits of a ``kind`` in a packet; for a varbit the largest; None for a type without a width."""
+    """Return the bits of a ``kind`` in a packet: a varbit's maximum, and None for a type without a width."""
     kind = base_of(kind)
     if isinstance(kind, Bits | Varbit):
         return kind.width

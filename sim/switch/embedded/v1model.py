@@ -12,7 +12,7 @@ from fanin.p4.control import Replica
 from fanin.sim.switch.embedded import types
 from fanin.sim.switch.embedded.budget import Budget, refuse_late
 from fanin.sim.switch.embedded.checksums import as_bytes, csum16, digest_of
-from fanin.sim.switch.embedded.errors import RunRefused
+from fanin.sim.switch.embedded.errors import RunRefused, RunUndefined
 from fanin.sim.switch.embedded.lexer import integer
 from fanin.sim.switch.embedded.packet import PacketIn
 from fanin.sim.switch.embedded.profiles import Profile
@@ -32,6 +32,7 @@ from fanin.sim.switch.embedded.values import UNDEFINED, Reject
 DROP_PORT = 511
 _TIME = (1 << 48) - 1
 _NO_LIMIT = 1 << 32  # bytes; a length that cuts no frame
+# Values of ``instance_type``.
 NORMAL, INGRESS_CLONE, EGRESS_CLONE, _, RECIRCULATED, REPLICATED, RESUBMITTED = range(7)
 
 
@@ -43,7 +44,7 @@ class Register(RegisterArray):
     def read(self, index: int) -> Any:
         """Return the value; undefined beyond the end."""
         if index is UNDEFINED:
-            raise RunRefused(f"an undefined index of register {self.name}")
+            raise RunUndefined(f"an undefined index of register {self.name}")
         if index >= len(self.values):
             return (
                 UNDEFINED if isinstance(self.kind, types.Bits) or self.kind == types.BOOL else self.makers[0]()
@@ -54,7 +55,7 @@ class Register(RegisterArray):
     def write(self, index: int, value: Any) -> None:
         """Set a value; ignore an index beyond the end."""
         if index is UNDEFINED:
-            raise RunRefused(f"an undefined index of register {self.name}")
+            raise RunUndefined(f"an undefined index of register {self.name}")
         if index < len(self.values):
             self.values[index] = value.copy() if hasattr(value, "copy") else value
             self.trace_write(index, value)
@@ -139,15 +140,13 @@ class V1Model(Budget):
         self.replication = Replication()
         self.sessions: dict[int, Session] = {}
         self.clock: Callable[[], int] | None = None  #: microseconds; without one, times are undefined
-        self.on_digest: Callable[[str, Any], None] = lambda name, data: (
-            None
-        )  #: gets each digest's name and values
+        self.on_digest: Callable[[str, Any], None] = _ignore_digest  #: gets each digest's name and values
         self._generator = random.Random(0)
         self.lost_clones: Counter[int] = Counter()  #: to sessions that are not configured, by session
         self.frame_length = 0
         self.drops: list[str] = []  #: reasons why copies of the last packet did not leave
         self._departures: list[tuple[int, bytes]] = []
-        self._work: deque[tuple[Any, ...]] = deque()
+        self._work: deque[tuple[Any, ...]] = deque()  # passes of the frame still to do: (method, *arguments)
         self._passes = 0
         self._clear()
 
@@ -158,6 +157,10 @@ class V1Model(Budget):
         self._lists: dict[int, list[tuple[str, ...]]] = names["FIELD_LISTS"]
 
     def _clear(self) -> None:
+        """Clear the requests of the program in a pass, which the switch carries out at the end of the pass.
+
+        The last part of a request for a clone, resubmission or recirculation is the field list to preserve.
+        """
         self._clone: tuple[str, int, int | None] | None = None
         self._resubmit: tuple[int | None] | None = None
         self._recirculate: tuple[int | None] | None = None
@@ -239,7 +242,7 @@ class V1Model(Budget):
 
     def _send(self, copy: _Copy, replica: int) -> None:
         if copy.port is UNDEFINED:
-            raise RunRefused("an undefined egress port")
+            raise RunUndefined("an undefined egress port")
         self._work.append((self._do_egress, copy, replica))
 
     def _multicast(self, group: int, copy: _Copy) -> None:
@@ -341,7 +344,7 @@ class V1Model(Budget):
 
     def _clone_to_session(self, session: int, copy: _Copy) -> None:
         if session is UNDEFINED:
-            raise RunRefused("a clone to an undefined session")
+            raise RunUndefined("a clone to an undefined session")
         destinations = self.sessions.get(session)
         if destinations is None:
             self.lost_clones[session] += 1
@@ -377,14 +380,16 @@ class V1Model(Budget):
     def digest(self, name: str, data: Any) -> None:
         """Send a message to the control plane with the present values, structs as tuples."""
         if _has_undefined(data):
-            raise RunRefused("an undefined value in a digest")
+            raise RunUndefined("an undefined value in a digest")
         self.on_digest(name, data)
 
     @takes_widths
     def hash(self, algorithm: str, base: int, data: tuple[int, int], size: int, widths: tuple[int, ...]) -> int:
-        """Return a hash from ``base`` to ``base + most - 1``."""
-        if size is UNDEFINED or size == 0:
-            raise RunRefused("a hash into an empty or undefined range")
+        """Return a hash from ``base`` to ``base + size - 1``."""
+        if size is UNDEFINED:
+            raise RunUndefined("a hash into an undefined range")
+        if size == 0:
+            raise RunRefused("a hash into an empty range")
         return (base + digest_of(algorithm, data) % size) & ((1 << widths[0]) - 1)
 
     def verify_checksum(self, condition: Any, data: tuple[int, int], checksum: int, algorithm: str) -> None:
@@ -421,13 +426,13 @@ class V1Model(Budget):
     def random(self, low: int, high: int) -> Any:
         """Return a number from ``low`` to ``high``; each switch has the same sequence."""
         if low is UNDEFINED or high is UNDEFINED:
-            raise RunRefused("a random number in an undefined range")
+            raise RunUndefined("a random number in an undefined range")
         return self._generator.randint(low, high) if low <= high else UNDEFINED
 
     def truncate(self, length: int) -> None:
         """Limit the packet to ``length`` bytes; the smallest of several calls applies."""
         if length is UNDEFINED:
-            raise RunRefused("truncate to an undefined length")
+            raise RunUndefined("truncate to an undefined length")
         self._max_length = min(self._max_length, length)
 
     def log_msg(self, *_: Any) -> None:
@@ -439,6 +444,10 @@ class V1Model(Budget):
             raise RunRefused("an assertion of the program that does not hold")
 
     assume = assert_
+
+
+def _ignore_digest(_name: str, _data: Any) -> None:
+    """Do nothing with a digest: no controller listens."""
 
 
 def _refuse_truncated(max_length: int) -> None:

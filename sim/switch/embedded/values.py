@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from fanin.sim.switch.embedded.errors import RunRefused
+from fanin.sim.switch.embedded.errors import RunRefused, RunUndefined
 
 
 class Undefined:
@@ -20,7 +20,7 @@ class Undefined:
         return self
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise RunRefused("an undefined value decides something, is a key or an index, or leaves the switch")
+        raise RunUndefined("an undefined value decides something, is a key or an index, or leaves the switch")
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __rfloordiv__ = _spread
     __mod__ = __rmod__ = __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _spread

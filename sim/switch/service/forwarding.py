@@ -98,6 +98,8 @@ class Forwarding(Generic[F]):
     ):
         self.switch = switch
         self.counters = {port: PortCounters() for port in ports}
+        #: Returns the remedy for a refused frame, with which its report ends; empty if there is none.
+        self.remedy: Callable[[Refused], str] = lambda error: ""
         self.controller: Callable[[bytes], None] = lambda frame: None
         self.to_controller = self.from_controller = self.refused_from_controller = 0  #: frames
         self.no_controller = 0  #: frames to a controller that is absent or does not read
@@ -247,7 +249,7 @@ class Forwarding(Generic[F]):
         busy = end - begin
         self.control_seconds += busy
         self.longest_visit = max(self.longest_visit, busy)
-        self._control_due = end + busy * (1 / SHARE - 1)
+        self._control_due = end + busy * (1 / SHARE - 1)  # so that ``busy`` is SHARE of the time up to then
 
     def _work(self, control: Control, end: float) -> None:
         try:
@@ -296,7 +298,7 @@ class Forwarding(Generic[F]):
                 self.counters[port].refused += 1
             else:
                 self.refused_from_controller += 1
-            self._report_once(f"{error}; frames that need it are lost")
+            self._report_once(f"{error}; frames that need it are lost{self.remedy(error)}")
             return
         for destination, data in outputs:
             if destination == self.cpu:

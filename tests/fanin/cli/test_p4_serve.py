@@ -1,5 +1,6 @@
 """``fanin p4 serve``: real pings and aggregation between namespaces, P4Runtime from outside, and bad input."""
 
+import argparse
 import json
 import re
 import shutil
@@ -16,8 +17,11 @@ from scapy.layers.l2 import Ether
 
 from fanin.base.tools import program
 from fanin.cli.main import main
+from fanin.cli.p4 import serve
 from fanin.host.ethernet import open_interface
 from fanin.host.lab import Lab
+from fanin.p4.deployment import load_deployment
+from fanin.sim.switch.embedded import load
 from tests.echo_request import echo_requests
 from tests.fuzzing import Mutator, new_random
 from tests.support import slow
@@ -242,6 +246,30 @@ def test_bad_input_is_one_line(router, capsys, options, message):
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("fanin: error: ")
     assert message in line
+
+
+@pytest.mark.parametrize(
+    ("addend", "warning"),
+    [
+        ("(bit<9>)(standard.ingress_global_timestamp >> 47)", ""),
+        ("(bit<9>)(bit<32>)hdr.values.v0", "a value that P4 leaves undefined is taken as BMv2 has it"),
+    ],
+    ids=["clock", "uninitialized value"],
+)
+def test_a_switch_with_jobs_has_a_clock_and_warns_of_uninitialized_values(tmp_path, capsys, addend, warning):
+    """Both addends are 0: 2**47 µs after the start, and a field of an invalid header."""
+    assert main(["p4", "emit", "--workers", "2", "--slots", "8", "-o", str(tmp_path)]) == 0
+    text = (tmp_path / "aggregation.p4").read_text()
+    assert text.count("standard.egress_spec = to;") == 1
+    program = load(text.replace("egress_spec = to;", f"egress_spec = to + {addend};"), permissive=True)
+    first, second = load_deployment(tmp_path / "job.json").jobs[0].members
+    args = argparse.Namespace(job=tmp_path / "job.json", entries=None)
+    switch = serve._switch(program, args, {first.port: "a", second.port: "b"})
+    frame = second.endpoint.mac.to_bytes(6, "big") + bytes(6) + b"\x12\x34" + bytes(46)
+    capsys.readouterr()
+    for _ in range(2):
+        assert switch.process(first.port, frame) == [(second.port, frame)]
+    assert capsys.readouterr().err.count("warning") == bool(warning)
 
 
 def test_a_refused_program_is_named(tmp_path, capsys):

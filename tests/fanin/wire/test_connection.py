@@ -82,10 +82,17 @@ def test_what_is_cut_short_or_other_traffic_is_no_frame(encap):
     assert [n for n in range(whole) if decode_connection(data[:n]) is not None] == []
     at = CONNECTION_LINK.header_at(encap)
     spoilt = [12, at]  # EtherType, version
-    spoilt += (
-        [14, 20, 23, 24, 36] if encap is Encap.UDP else []
-    )  # IPv4: version, fragment, protocol, checksum; port
+    # IPv4: version, fragment, protocol, checksum; port
+    spoilt += [14, 20, 23, 24, 36] if encap is Encap.UDP else []
     for byte in spoilt:
         other = bytearray(data)
         other[byte] ^= 0x20
         assert decode_connection(bytes(other)) is None
+
+
+def test_an_answer_cut_before_the_end_of_its_bitmap_is_no_frame():
+    answer = ConnectionFrame(LinkKind.ACK, 0x1234, 7, sequence=5, limit=9, arrived=0x80000001)
+    whole = 14 + 18 + 4  # bytes of Ethernet's header, the connection's header, and the bitmap
+    data = encoded(answer)
+    assert [n for n in range(whole) if decode_connection(data[:n]) is not None] == []
+    assert decode_connection(data[:whole]) == answer
