@@ -47,10 +47,8 @@ def add_options(group: argparse._ArgumentGroup) -> None:
         metavar="A.B.C.D[:QP]",
         help=f"the other end of the next queue pair, and its number (default: {FIRST_QUEUE_PAIR}); repeatable",
     )
-    group.add_argument(
-        "--rkey", type=integer, default=RKEY, metavar="KEY",
-        help="key that permits writes to the whole memory; 0: none",
-    )  # fmt: skip
+    rkey_help = "key that permits writes to the whole memory; 0: none"
+    group.add_argument("--rkey", type=integer, default=RKEY, metavar="KEY", help=rkey_help)
     group.add_argument(
         "--control", type=Path, metavar="SOCKET", help="Unix socket for programs that control the node"
     )

@@ -63,10 +63,9 @@ class Rates:
             per_second = [(v - b) / seconds for v, b in zip(values, previous, strict=True)]
             self._previous[port] = values
             frames_in, bytes_in, frames_out, bytes_out = per_second[:4]  # PortCounters begins with these
-            rows.append(
-                [str(port), self._names[port], f"{frames_in:,.0f}", f"{bytes_in * 8e-6:,.1f}",
-                 f"{frames_out:,.0f}", f"{bytes_out * 8e-6:,.1f}", f"{lost_frames(counters):,}"]
-            )  # fmt: skip
+            received = [f"{frames_in:,.0f}", f"{bytes_in * 8e-6:,.1f}"]
+            sent = [f"{frames_out:,.0f}", f"{bytes_out * 8e-6:,.1f}"]
+            rows.append([str(port), self._names[port], *received, *sent, f"{lost_frames(counters):,}"])
         return table(rows, right=[0, 2, 3, 4, 5, 6])
 
 
