@@ -84,9 +84,11 @@ def totals(forwarding: Forwarding, names: Mapping[int, str]) -> str:
         )
     text = table(rows, right=[0, 2, 3, 4])
     reasons = {
-        "refused by the program": "refused", "no room in the kernel's queue": "overrun",
-        "of a form that no wire carries": "lost", "not taken by the interface": "unsent",
-    }  # fmt: skip
+        "refused by the program": "refused",
+        "no room in the kernel's queue": "overrun",
+        "of a form that no wire carries": "lost",
+        "not taken by the interface": "unsent",
+    }
     for meaning, name in reasons.items():
         counts = {port: getattr(c, name) for port, c in forwarding.counters.items() if getattr(c, name)}
         if counts:
