@@ -79,7 +79,11 @@ class _Jobs:
         self._numbers: dict[int, list[int]] = {}  # job numbers so far, by port
 
     def frame(self, logged: LoggedFrame) -> Frame | None:
-        """Decode a frame; its stream is the count of its node's jobs so far."""
+        """Decode a frame; None for other frames. Its stream is the index of its job among those of its port.
+
+        A job begins with the first frame that the node sends (``up``) with another number. A received frame
+        belongs to the latest job with its number, or to the next job if no job has had it.
+        """
         decoded_frame = link_frame(RING_LINK, logged.head)
         if decoded_frame is None:
             return None
