@@ -44,7 +44,11 @@ class GoldenRing:
         self._hop = partial(roundtrip, config=options.codec)
 
     def all_reduce(self, vector: Float32) -> Sum:
-        """Return the sum of :func:`fanin.ring.golden.all_reduce.all_reduce`."""
+        """Return the sum of :func:`fanin.ring.golden.all_reduce.all_reduce`.
+
+        Each rank owns some slices. The ranks send each owner their values of its slices, the owner computes the
+        totals in the ring's order, and all ranks gather the totals.
+        """
         wire, config = self._wire, self._config
         padded = padded_to_words(vector, config, wire.size)
         owned_slices = slices_by_owner(vector.size, config, wire.size)
