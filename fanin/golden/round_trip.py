@@ -31,7 +31,7 @@ class RoundTrip:
     scaled_mean: int = 0  #: the mean, times 2^MEAN_SHIFT
     scaled_deviation: int = 0  #: the mean deviation, times 2^DEVIATION_SHIFT
     misses: int = 0  #: retransmissions since the last sample
-    gave_up: bool = False  #: MISSES retransmissions without a sample; lasts until the next one
+    gave_up: bool = False  #: MISSES retransmissions have had no sample; False again after the next sample
 
     @property
     def mean(self) -> int:

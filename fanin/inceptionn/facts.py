@@ -164,8 +164,9 @@ def relays(members: Sequence[int], node: int) -> tuple[int | None, list[int]]:
     Children are in the order of sending.
     """
     position, count = members.index(node), len(members)
+    parent = None
     if position == 0:
-        lowest_bit, parent = 1 << max(count - 1, 1).bit_length(), None
+        lowest_bit = 1 << max(count - 1, 1).bit_length()
     else:
         lowest_bit = position & -position
         parent = members[position - lowest_bit]

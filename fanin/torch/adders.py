@@ -87,11 +87,11 @@ class GoldenSwitch:
     def all_reduce(self, vector: Float32) -> Sum:
         """Return the sum of :func:`fanin.golden.scaled.all_reduce`."""
         wire = self._wire
-        largest = int(np.max(wire.all_gather(np.array([scaled.exponent(vector)]))))
-        if largest == SPECIAL_EXPONENT:
+        exponent = int(np.max(wire.all_gather(np.array([scaled.largest_exponent(vector)]))))
+        if exponent == SPECIAL_EXPONENT:
             return Sum(scaled.not_finite(vector.size), None)
-        contributions = wire.all_gather(scaled.integers(vector, largest, wire.size))
-        return Sum(scaled.floats(np.sum(contributions, axis=0, dtype=np.int32), largest, wire.size), None)
+        contributions = wire.all_gather(scaled.integers(vector, exponent, wire.size))
+        return Sum(scaled.floats(np.sum(contributions, axis=0, dtype=np.int32), exponent, wire.size), None)
 
     def close(self) -> None:
         """Do nothing."""

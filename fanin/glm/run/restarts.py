@@ -33,7 +33,7 @@ class Survival:
     - ``about``: makes a state's description of the training from a job id; None without states.
     - ``job``: id of the current job.
     - ``joined``: whether all workers are known to have joined this job.
-    - ``in_place``: True if the run's folder is written during the run, so that its states survive a failure;
+    - ``in_place``: True if the run's folder is written during the run, so that its states survive a failure.
       False if the folder appears as a whole at the end.
     - ``restarts``: per restart so far, its cause ``error``, the ``epoch`` it started after, and its ``job``.
     """

@@ -135,7 +135,10 @@ class _AllReduces:
 
 
 def _add_all_reduces(trace: Trace, name: str, sent: Sequence[TracedFrame], all_reduces: _AllReduces) -> None:
-    """Add a slice per all-reduce of a node, and per phase of its segments, for the time in which it sends."""
+    """Add a slice per all-reduce of a node, and per phase of its segments, for the time in which it sends.
+
+    ``sent``: first transmissions of the node's DATA frames, whose order gives their phases (:func:`phases`).
+    """
     operations = groupby(sent, key=lambda sending: (sending.frame.stream, sending.frame.facts["operation"]))
     for number, (_, sendings) in enumerate(operations):
         data_frames = list(sendings)
