@@ -19,6 +19,9 @@ FLOOR_CYCLES = 16  #: default of ``floor``
 class RoundTrip:
     """Estimator of the round trips from AGG to RESULT.
 
+    As in TCP (RFC 6298), the timeout is the smoothed mean plus four times the smoothed deviation. Only packets
+    that were sent once are samples, since the answer to a retransmitted packet may belong to any transmission.
+
     - ``ceiling``: longest timeout, in cycles.
     - ``floor``: least distance of the timeout from the mean.
     - ``adaptive``: follow the samples; else the timeout is ``ceiling``.

@@ -363,9 +363,12 @@ class Pusher(Protocol):
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts of gradients, summed over shards: pushed, applied, lost, and applied repeatedly.
+    """Counts of gradients, summed over shards. A gradient is a (worker, version).
 
-    A gradient is a (worker, version).
+    - ``pushed``: gradients that workers have pushed.
+    - ``applied``: updates of w.
+    - ``lost``: gradients that were pushed and never applied.
+    - ``repeated``: updates by a gradient after its first one.
     """
 
     pushed: int

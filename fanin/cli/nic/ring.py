@@ -145,8 +145,8 @@ def _reduce(args: argparse.Namespace, config: RingConfig, vector: npt.NDArray[np
             member, vector, port=args.port, slowdown=args.slowdown, wait=args.wait, stop=stop, progress=progress
         )
 
-    started = f"ring node {args.rank} of {args.ranks} in RTL at {args.port}: {vector.size:,} values"
-    return serve_rtl(args, [args.port], started, serve)
+    start_message = f"ring node {args.rank} of {args.ranks} in RTL at {args.port}: {vector.size:,} values"
+    return serve_rtl(args, [args.port], start_message, serve)
 
 
 def _cause(args: argparse.Namespace, reduced: Reduced) -> str:
