@@ -183,7 +183,7 @@ def _to_integers(stacked: Array, frac: int | None) -> tuple[npt.NDArray[np.int64
     bits = fixed.clamp_bits(len(stacked))
     maximum = float(np.abs(floats).max())
     if frac is None:
-        # Below 2^bits - 1 after rounding: half a unit of room is enough.
+        # The largest frac with maximum · 2^frac < 2^bits; one less if rounding reaches 2^bits, which overflows.
         frac = bits - math.frexp(maximum)[1] if maximum else 0
         frac -= bool(np.rint(math.ldexp(maximum, frac)) > (1 << bits) - 1)
         frac = min(frac, MAX_FRAC)

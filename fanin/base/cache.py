@@ -29,14 +29,14 @@ EMISSION, BUILDS, MODELS, RUNTIME = "emitted", "verilated", "models", "runtime"
 KINDS = {
     EMISSION: "Verilog of components",
     BUILDS: "simulators",
-    MODELS: "what simulators have of components that are Verilated apart",
+    MODELS: "parts of simulators that are Verilated separately",
     RUNTIME: "Verilator's own library and its header, compiled",
 }
 #: Maximum wait for an entry that another process makes; then the waiting process makes its own.
 LOCK_TIMEOUT_SECONDS = 900.0
 _VARIABLE = "FANIN_CACHE"
 _FOLDER_MODE = 0o755  # largest mode in the cache: all may read it, as an administrator's cache for all users
-_LOCK_SUFFIX, _UNFINISHED = ".lock", "making-"  # suffix and prefix of names that are no entries
+_LOCK_SUFFIX, _UNFINISHED = ".lock", "making-"  # suffix of locks, and prefix of unfinished entries
 _POLL_SECONDS = 0.05
 _emissions: ContextVar[dict[str, str] | None] = ContextVar("emissions", default=None)
 
@@ -78,14 +78,14 @@ def make_folder(folder: Path) -> None:
 
 
 def seal(entry: Path) -> None:
-    """Let nobody else write a new entry, whatever the umask was when its parts were made."""
+    """Take from other users the permission to write a new entry, which its parts may have by the umask."""
     for path in (entry, *entry.rglob("*")):
         if not path.is_symlink():
             path.chmod(stat.S_IMODE(path.stat().st_mode) & _FOLDER_MODE)
 
 
 def is_own(entry: Path) -> bool:
-    """Return whether an entry exists and nobody else owns or may write any part of it."""
+    """Return whether an entry exists, and no other user owns or may write any part of it."""
     try:
         for path in (entry, *entry.rglob("*")):
             with contextlib.suppress(FileNotFoundError):  # an unfinished part of another process

@@ -62,10 +62,8 @@ def delete_leftovers(folder: Path | int) -> None:
 
     - ``folder``: path or descriptor.
     """
-    with (
-        contextlib.suppress(OSError),
-        folder_below(folder) as descriptor,
-    ):  # OSError: deleted, or another user's
+    # OSError: the folder is deleted, or another user's.
+    with contextlib.suppress(OSError), folder_below(folder) as descriptor:
         for name in os.listdir(descriptor):
             if (owner := _owner(name)) and not is_alive(owner):
                 delete(name, descriptor)
@@ -84,10 +82,8 @@ def delete_scratch(folder: Path | int) -> None:
             os.unlink(LIVE_FILE, dir_fd=descriptor)
         delete_leftovers(descriptor)
         for name in os.listdir(descriptor):
-            with (
-                contextlib.suppress(OSError),
-                folder_below(descriptor, name) as subfolder,
-            ):  # OSError: no folder
+            # OSError: no folder.
+            with contextlib.suppress(OSError), folder_below(descriptor, name) as subfolder:
                 delete_leftovers(subfolder)
 
 

@@ -28,8 +28,8 @@ def program(name: str, install: str) -> str:
 def python_module(module: str, *arguments: str) -> list[str]:
     """Return the command that runs a module under this Python. All starts of Python processes use it.
 
-    ``-P`` keeps the working directory out of ``sys.path``: its files may be someone else's, and a file there
-    with the name of a module would run. ``multiprocessing`` passes ``-P`` on to its own children.
+    ``-P`` keeps the working directory out of ``sys.path``, because a file of another user there could have the
+    name of a module and would run. ``multiprocessing`` passes ``-P`` on to its own children.
     """
     return [sys.executable, "-P", "-m", module, *arguments]
 

@@ -97,9 +97,9 @@ class Sdram:
         """
         stripe_bytes = self.banks * self.row_bytes  # bytes of one row of all banks
         stagger_bytes = max(1, self.banks // ports) * self.row_bytes
-        samples = (
-            (self.size - self.size // 8) // ports // stripe_bytes * stripe_bytes - stripe_bytes + stagger_bytes
-        )
+        # Whole stripes would start all memories in bank 0. The stagger shifts each start by some banks.
+        whole_stripes = (self.size - self.size // 8) // ports // stripe_bytes
+        samples = (whole_stripes - 1) * stripe_bytes + stagger_bytes
         return samples, self.size - samples * ports
 
 

@@ -149,9 +149,8 @@ def _start_batch(file: Path, batch: Mapping[str, Any], scratch: Path, refusals: 
         "job_script_prologue": dask.config.get(f"jobqueue.{kind.job_cls.config_name}.job-script-prologue", []),
     }
     options |= {key: value for key, value in batch.items() if key not in ("kind", "jobs")}
-    options["job_script_prologue"] = [
-        _NO_PAGES_IN_JOBS, _SAFE_PATH_IN_JOBS, *options["job_script_prologue"]
-    ]  # fmt: skip
+    prologue = [_NO_PAGES_IN_JOBS, _SAFE_PATH_IN_JOBS, *options["job_script_prologue"]]
+    options["job_script_prologue"] = prologue
     if "security" not in options:
         options |= {"security": _write_keys(scratch)}
 

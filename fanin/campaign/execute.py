@@ -169,4 +169,4 @@ class _Submission:
         return ToolFailed(f"the scheduler is gone; {self._resume_hint()}")
 
     def _resume_hint(self) -> str:
-        return "finished runs stay, and the same command goes on with the rest"
+        return "finished runs are kept; the same command carries out the missing ones"

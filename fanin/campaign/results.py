@@ -32,7 +32,11 @@ _OPTION_PREFIX = "option."  # of an option that has the name of a common column
 
 
 def write_results(campaign: Campaign, folder: Folder) -> dict[str, int]:
-    """Write table and page of the finished runs; return the numbers of done, failed and missing runs."""
+    """Write table and page of the finished runs; return the numbers of done, failed and missing runs.
+
+    Column names are unique. An option with the name of a common column gets the prefix ``option.``; a figure
+    with the name of a common column or an option gets ``figure.``.
+    """
     finished = {finished_run.run.name: finished_run for finished_run in folder.finished()}
     keys = dict.fromkeys(key for run in campaign.runs for key in run.options)
     names = {key: _OPTION_PREFIX + key if key in COMMON else key for key in keys}
@@ -63,7 +67,7 @@ def write_results(campaign: Campaign, folder: Folder) -> dict[str, int]:
         counts=totals,
         failures=[(row[RUN], row[ERROR]) for row in rows if row[STATUS] == FAILED],
         figure_names=[name for name in listed_figures if name in figures],
-        log=[
+        log=[  # a name may be that of an option, a figure, or both
             column for name in campaign.log for column in (name, _FIGURE_PREFIX + name, names.get(name, name))
         ],
     )

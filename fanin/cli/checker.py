@@ -57,10 +57,9 @@ def report(
     """
     from fanin.sim.checker.search import BROKEN, NOT_PROVED
 
-    counterexamples, holds_by_invariant = (
-        outcome.counterexamples,
-        {invariant_name: outcome.holds(invariant_name) for invariant_name in outcome.invariants},
-    )
+    counterexamples = outcome.counterexamples
+    # None: neither proved nor broken.
+    holds_by_invariant = {invariant: outcome.holds(invariant) for invariant in outcome.invariants}
     if args.json:
         print_json(
             {
@@ -113,11 +112,13 @@ def progress() -> Callable[[int, int], None]:
 def _why_unknown(outcome: Outcome, *, first: bool, lower: str) -> str:
     """Return why an invariant is neither proved nor broken, with advice."""
     if outcome.exhausted and not outcome.counterexamples:
-        return "all states were visited, but time was over before all were asked for their end: raise --seconds"
+        return "all states were visited; the time limit ended the check that each can finish: raise --seconds"
     if outcome.exhausted:
-        return "what breaks another invariant goes no further here, so this one is neither proved nor broken"
+        return (
+            "the search does not continue from a state that breaks another invariant: neither proved nor broken"
+        )
     if outcome.counterexamples and first:
-        return "the search ended at the first invariant that is broken; without --first it goes on"
+        return "the search ended at the first invariant that is broken; without --first it continues"
     return (
         f"the search was cut at {outcome.states:,} states, {outcome.depth} events from the start: "
         f"neither proved nor broken; raise --seconds, or take fewer {lower}"

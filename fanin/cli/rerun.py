@@ -161,7 +161,7 @@ def _text(
         lines += [f"failed: {failure}", ""]
     lines.append(table([[comparison.name, str(comparison)] for comparison in results]))
     if changed:
-        lines += ["", *(f"  {comparison}" for comparison in changed)]
+        lines += ["", *(f"  {change}" for change in changed)]
     return "\n".join([*lines, "", f"  {output}"])
 
 
@@ -174,5 +174,5 @@ def _as_json(
         "argv": list(original.argv),
         "same": all(comparison.is_same for comparison in results),
         "results": [asdict(comparison) | {"same": comparison.is_same} for comparison in results],
-        "changes": [asdict(comparison) for comparison in changed],
+        "changes": [asdict(change) for change in changed],
     }

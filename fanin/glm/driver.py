@@ -125,6 +125,7 @@ class NodeDriver(BaseDriver):
         return batch
 
     def _write_decay(self, batch: Batch, decay: Decay, shape: TrainShape, job: NodeJob) -> None:
+        """Write the shift of the decay, and the place of the spared weight (the bias) if this node holds it."""
         if not self.config.l2:
             if decay.shift:
                 raise ValueError("decay must be none for a node that was made without l2")

@@ -1,4 +1,10 @@
-"""Configuration of a GLM node, its presets, and the shape of a data set spread over such nodes."""
+"""Configuration of a GLM node, its presets, and the shape of a data set spread over such nodes.
+
+A node has engines, among which its columns are divided. An engine takes a micro-batch of 8 samples at a time,
+one per bank. Its columns are cut into chunks of ``lanes``; the model memory holds a weight per column. Features
+are processed bit by bit: a sample word is one bit plane of one chunk of one micro-batch, so a micro-batch takes
+as many words as it has chunks times bits of precision.
+"""
 
 from __future__ import annotations
 

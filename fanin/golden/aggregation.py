@@ -1,5 +1,10 @@
 """Worker's end of the aggregation protocol (docs/systems/aggregation.md), in plain Python.
 
+An operation is one AllReduce in a slot of the switch. The worker sends its partial activations (PA) in an AGG.
+The switch answers all workers with their sum (FA) in a RESULT. In P4SGD's protocol the worker then sends an
+ACK, and the slot is free when the switch confirms that all workers have sent theirs (CONFIRM). Operations take
+the slots in turn; the round counts the uses of a slot.
+
 The model makes the same decisions as the RTL (:mod:`fanin.hdl.aggregation.transport`), which is compared with
 it, but has no timing. The model checker uses it as its worker: :meth:`WorkerEndpoint.snapshot` returns a
 hashable state for :meth:`WorkerEndpoint.restore`.

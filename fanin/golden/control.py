@@ -243,7 +243,7 @@ class BoardModel:
             self.offer = self._draw_offer(host)
             return _Answer(Status.DONE, (holder, *self.about(), self.offer.lease))
         is_current = header["lease"] == self.lease
-        if is_current and host != self._host:
+        if is_current and host != self._host:  # not the holder's address: no reply
             self.counters["refused"] += 1
             return None
         takes_offer = self.offer == Offer(header["lease"], host) and header["sequence"] == FIRST_SEQUENCE
@@ -251,11 +251,11 @@ class BoardModel:
             self.counters["refused"] += 1
             return _Answer(Status.HELD if self._is_held else Status.UNKNOWN)
         distance = (header["sequence"] - self._sequence) % (2 * _HALF_SEQUENCE)
-        if is_current and distance >= _HALF_SEQUENCE:
+        if is_current and distance >= _HALF_SEQUENCE:  # older than the last request: no reply
             self.counters["stale"] += 1
             return None
         self._last_request = now
-        if is_current and not distance:
+        if is_current and not distance:  # the last request again: repeat its reply, do not carry it out
             self.counters["repeats"] += 1
             return self._answer
         self.counters["requests"] += 1

@@ -1,5 +1,10 @@
 """Timing model of an HBM pseudo-channel: the rules of docs/reference/memory.md, applied to accesses in order.
 
+Ports request bursts; a burst becomes one access per block. :func:`serve` is the controller: it takes the ports'
+accesses in turn into a queue. :class:`PseudoChannel` is the memory: for each access it schedules PRECHARGE,
+ACTIVATE and READ, each at the earliest cycle that all timing rules allow. Accesses are never reordered. Cycles
+are those of the memory's clock, except a burst's ``edge``, which counts edges of the ports' clock.
+
 sim/cosim/hbm.cpp implements the same rules for a running simulation, and is compared with this model.
 """
 
@@ -74,17 +79,18 @@ class PseudoChannel:
         self.hbm = hbm
         self.commands: list[Command] = []
         self._banks: dict[tuple[int, int], _Bank] = {}
+        # Cycles of the last four activations, and of the last activation and read by group.
         self._activates: deque[int] = deque([_LONG_AGO] * _FOUR, maxlen=_FOUR)
         self._group_activates: dict[int, int] = {}
         self._group_reads: dict[int, int] = {}
         self._last_read = _LONG_AGO
-        self._refreshed = 0  # first cycle after a refresh at which banks may be activated
-        self._due = hbm.refresh + number % CHANNELS * hbm.refresh // CHANNELS
+        self._refresh_end = 0  # first cycle after a refresh at which banks may be activated
+        self._refresh_due = hbm.refresh + number % CHANNELS * hbm.refresh // CHANNELS
 
     def read(self, block: int, known_at: int) -> int:
         """Read a block, known to the controller since cycle ``known_at``; return the read command's cycle."""
         location = place(self.hbm, block)
-        while (planned := self._plan(location, known_at))[-1].cycle >= self._due:
+        while (planned := self._plan(location, known_at))[-1].cycle >= self._refresh_due:
             self._refresh()
         bank = self._bank(location)
         for command in planned:
@@ -107,7 +113,7 @@ class PseudoChannel:
         if bank.row != location.row:
             activate = max(
                 known_at,
-                self._refreshed,
+                self._refresh_end,
                 self._activates[-1] + hbm.activates,
                 self._activates[0] + hbm.four_activates,
                 self._group_activates.get(location.group, _LONG_AGO) + hbm.activates_same_group,
@@ -130,7 +136,7 @@ class PseudoChannel:
     def _refresh(self) -> None:
         """Close all banks, then refresh them."""
         hbm = self.hbm
-        begin = self._due
+        begin = self._refresh_due
         open_banks = [bank for bank in self._banks.values() if bank.row is not None]
         if open_banks:
             precharge = max(
@@ -143,8 +149,8 @@ class PseudoChannel:
         self.commands.append(Command(Kind.REFRESH, begin))
         for bank in open_banks:
             bank.row = None
-        self._refreshed = begin + hbm.refresh_cycle
-        self._due += hbm.refresh
+        self._refresh_end = begin + hbm.refresh_cycle
+        self._refresh_due += hbm.refresh
 
 
 @dataclass(frozen=True)
@@ -182,17 +188,18 @@ def serve(hbm: Hbm, bursts: Sequence[Sequence[Burst]], *, period_ps: int, number
     """
     ports = [_Port(_accesses(hbm, port_bursts, index, period_ps)) for index, port_bursts in enumerate(bursts)]
     channel = PseudoChannel(hbm, number)
-    in_queue: deque[int] = deque([_LONG_AGO] * hbm.queue, maxlen=hbm.queue)
-    entry, last = _LONG_AGO, len(ports) - 1
-    while fronts := [port.waiting[0].arrival for port in ports if port.waiting]:
-        entry = max(entry + hbm.access, in_queue[0], min(fronts))
-        port_order = [(last + step) % len(ports) for step in range(1, len(ports) + 1)]
-        last = next(n for n in port_order if ports[n].waiting and ports[n].waiting[0].arrival <= entry)
-        access = ports[last].waiting.popleft()
+    # Read cycles of the accesses in the queue, at which they leave it; the oldest one makes room.
+    queue_reads: deque[int] = deque([_LONG_AGO] * hbm.queue, maxlen=hbm.queue)
+    entry, served_port = _LONG_AGO, len(ports) - 1  # of the last access that entered the queue
+    while first_arrivals := [port.waiting[0].arrival for port in ports if port.waiting]:
+        entry = max(entry + hbm.access, queue_reads[0], min(first_arrivals))
+        port_order = [(served_port + step) % len(ports) for step in range(1, len(ports) + 1)]
+        served_port = next(n for n in port_order if ports[n].waiting and ports[n].waiting[0].arrival <= entry)
+        access = ports[served_port].waiting.popleft()
         read = channel.read(access.block, entry)
-        in_queue.append(read)
+        queue_reads.append(read)
         arrived = (read + hbm.cas_latency + hbm.access + hbm.from_controller) * hbm.period_ps
-        ports[last].arrived += [arrived] * access.words
+        ports[served_port].arrived += [arrived] * access.words
     return [port.arrived for port in ports]
 
 

@@ -1,4 +1,4 @@
-"""Both ends of a reliable link, event by event: retransmissions and acceptance (docs/systems/link.md).
+"""Model of both ends of a reliable link, event by event: retransmissions and acceptance (docs/systems/link.md).
 
 The model has no time: the caller moves frames, and reports when ``timeout`` or ``ack_delay`` has passed, or
 when a frame's own timer has. The RTL does only what these two classes permit, and ``fanin link check`` explores
@@ -15,9 +15,9 @@ from fanin.wire.link import ARRIVED_BITS, LinkKind
 SEQUENCES = 1 << 32
 
 
-def distance(behind: int, ahead: int, sequences: int = SEQUENCES) -> int:
-    """Return the steps from ``behind`` to ``ahead``, modulo ``sequences``; negative if ``ahead`` is earlier."""
-    return (ahead - behind + sequences // 2) % sequences - sequences // 2
+def distance(start: int, end: int, sequences: int = SEQUENCES) -> int:
+    """Return the steps from ``start`` to ``end``, modulo ``sequences``; negative if ``end`` is earlier."""
+    return (end - start + sequences // 2) % sequences - sequences // 2
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Sender:
     watch: bool = False  # probe the next node even while no frame is kept
     published: bool = False  # mode without retransmissions
     sequences: int = SEQUENCES  # sequence numbers are modulo this
-    asking: bool = True  # a PROBE is due; the first one requests the initial credit
+    probe_due: bool = True  # a PROBE is to be sent; the first one requests the initial credit
     failed: bool = False  # the link has failed with TIMEOUT
     frames: deque[bytes] = field(default_factory=deque)
 
@@ -93,18 +93,20 @@ class Sender:
 
     def probe(self) -> int | None:
         """Return the PROBE to send, if one is due: the first sequence number that was never sent."""
-        if self.failed or not self.asking:
+        if self.failed or not self.probe_due:
             return None
-        self.asking = False
+        self.probe_due = False
         return self.fresh
 
     def answer(self, answer: Answer) -> None:
         """Handle an ACK or NAK. Any answer proves that the peer is alive, and a larger count grants room.
 
-        An answer that is older than another, or acknowledges a number that was never sent, has no further
-        effect. A peer that keeps the protocol never sends the latter. Its count is not checked: a forged answer
-        could as well name a frame that was sent. A receiver keeps what it holds, so of two answers with one
-        sequence number both bitmaps hold, and one with a later number reports all that earlier ones reported.
+        An answer has no further effect if it is older than another one. The same holds if it acknowledges a
+        number that was never sent; a peer that keeps the protocol sends no such answer.
+
+        A receiver never drops a frame that it holds. The bitmaps of answers with the same sequence number are
+        therefore combined. An answer with a later sequence number replaces the bitmap: it reports every frame
+        that earlier answers reported.
         """
         if self.failed:
             return
@@ -124,7 +126,7 @@ class Sender:
         if self.failed or not (self.frames or self.watch):
             return
         self.timeouts += 1
-        self.asking = True
+        self.probe_due = True
 
     def give_up(self) -> bool:
         """Return whether the job has failed after ``retries`` consecutive timeouts; then nothing more is
@@ -133,8 +135,8 @@ class Sender:
         self.failed = self.failed or self.timeouts >= self.retries
         return self.failed
 
-    def _distance(self, behind: int, ahead: int) -> int:
-        return distance(behind, ahead, self.sequences)
+    def _distance(self, start: int, end: int) -> int:
+        return distance(start, end, self.sequences)
 
 
 @dataclass
@@ -159,7 +161,11 @@ class Receiver:
     held: dict[int, bytes] = field(default_factory=dict)
 
     def receive(self, sequence: int, payload: bytes) -> bool:
-        """Handle an intact DATA frame; return whether it is accepted. :meth:`advance` puts it in order."""
+        """Handle an intact DATA frame; return whether it is accepted. :meth:`advance` puts it in order.
+
+        A frame is accepted if it is not a duplicate and there is room up to its place. A frame that opens a new
+        gap makes a NAK due. A duplicate makes an ACK due, and so does each frame while frames are missing.
+        """
         ahead = distance(self.expected, sequence, self.sequences)
         room = self.buffer_frames - len(self.frames)
         if self.published and (ahead > 0 or (ahead == 0 and not room)):

@@ -19,6 +19,9 @@ FLOOR_CYCLES = 16  #: default of ``floor``
 class RoundTrip:
     """Estimator of the round trips from AGG to RESULT.
 
+    As in TCP (RFC 6298), the timeout is the smoothed mean plus four times the smoothed deviation. Only packets
+    that were sent once are samples, since the answer to a retransmitted packet may belong to any transmission.
+
     - ``ceiling``: longest timeout, in cycles.
     - ``floor``: least distance of the timeout from the mean.
     - ``adaptive``: follow the samples; else the timeout is ``ceiling``.
@@ -31,7 +34,7 @@ class RoundTrip:
     scaled_mean: int = 0  #: the mean, times 2^MEAN_SHIFT
     scaled_deviation: int = 0  #: the mean deviation, times 2^DEVIATION_SHIFT
     misses: int = 0  #: retransmissions since the last sample
-    gave_up: bool = False  #: MISSES retransmissions without a sample; lasts until the next one
+    gave_up: bool = False  #: MISSES retransmissions have had no sample; False again after the next sample
 
     @property
     def mean(self) -> int:

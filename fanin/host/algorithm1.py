@@ -38,18 +38,23 @@ class Hops(Protocol):
 
 
 def all_reduce(hops: Hops, array: Float32) -> Float32:
-    """Return the sum of all ranks' arrays, of which ``array`` is this rank's."""
+    """Return the sum of all ranks' arrays, of which ``array`` is this rank's.
+
+    The array is cut into one block per rank. In the first n - 1 steps, rank r sends the partial sum of block
+    r - step and adds its own values to block r - step - 1, which arrives. It then has the total of block r + 1.
+    In n - 1 further steps each total travels around the ring, as its first sender encoded it.
+    """
     flat = np.ascontiguousarray(array).reshape(-1)
     total, parts, nodes = flat.copy(), blocks(flat.size, hops.size), hops.size
     if nodes > 1 and flat.size:
         for step in range(nodes - 1):
-            sending, received = (parts[(hops.rank - step - offset) % nodes] for offset in (0, 1))
-            stream = hops.exchange(hops.encode(total[sending]), received.stop - received.start)
+            sent, received = parts[(hops.rank - step) % nodes], parts[(hops.rank - step - 1) % nodes]
+            stream = hops.exchange(hops.encode(total[sent]), received.stop - received.start)
             total[received] = hops.decode(stream, received.stop - received.start) + flat[received]
         stream = hops.encode_total(total[parts[(hops.rank + 1) % nodes]])
         for step in range(nodes):
             block = parts[(hops.rank + 1 - step) % nodes]
-            if step:
+            if step:  # the own total, in step 0, is only decoded, so that all ranks have the same bits
                 stream = hops.exchange(stream, block.stop - block.start)
             total[block] = hops.decode(stream, block.stop - block.start)
     return total.reshape(array.shape)

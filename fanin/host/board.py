@@ -2,6 +2,11 @@
 
 Protocol: docs/systems/boards.md, "Control". A client controls one board and waits for each reply. To control
 several boards in parallel, use several clients in threads.
+
+A host first takes a lease with HELLO: the board's reply offers a lease number, and the host's first request
+with this number takes the lease. Every request has the lease and the next sequence number. A request without a
+reply is sent again unchanged. A board that has already carried it out only repeats the reply, so no access
+happens twice.
 """
 
 from __future__ import annotations
@@ -46,8 +51,8 @@ from fanin.wire.fields import unpack_fields
 TIMEOUT = 0.05  # seconds until a request is sent again
 TRIES = 20
 OFFERS = 20  # offers that a client tries to take before it gives up
-_NUMBERS = 1 << 32  # number of sequence numbers
-CHECKED = 4096  # words per checksum; a simulated board must read them before the host gives up
+_SEQUENCES = 1 << 32  # sequence numbers are modulo this
+_CHECKSUM_WORDS = 4096  # words per checksum; a simulated board must read them before the host gives up
 POLL_INTERVAL = 0.002  # seconds
 _MAX_DATAGRAM = 65536  # bytes of any datagram, at most
 
@@ -227,7 +232,7 @@ class BoardClient:
 
     def hello(self) -> BoardDescription:
         """Return the board's description and holder; possible for any host."""
-        self._hellos = (self._hellos + 1) % _NUMBERS
+        self._hellos = (self._hellos + 1) % _SEQUENCES
         return _description_of(self._exchange(hello_request(self._hellos, lease=self._lease)))
 
     def acquire(self) -> BoardDescription:
@@ -301,8 +306,8 @@ class BoardClient:
         for n, part in enumerate(_parts(words, MAX_LOAD)):
             start = address + n * MAX_LOAD * WORD_BYTES
             self._request(Kind.LOAD, len(part), (start, *map(int, part)))
-        for n, part in enumerate(_parts(words, CHECKED)):
-            start = address + n * CHECKED * WORD_BYTES
+        for n, part in enumerate(_parts(words, _CHECKSUM_WORDS)):
+            start = address + n * _CHECKSUM_WORDS * WORD_BYTES
             if self._checksum(start, len(part)) != zlib.crc32(memory_bytes(part)):
                 end = start + len(part) * WORD_BYTES
                 raise BoardError(f"board {self.host}: {start:#x} to {end:#x} does not hold what was loaded")
@@ -324,7 +329,7 @@ class BoardClient:
         """Send the next request with our lease; return its ``reads`` words."""
         if not self._lease:
             self.acquire()
-        self._sequence = (self._sequence + 1) % _NUMBERS
+        self._sequence = (self._sequence + 1) % _SEQUENCES
         reply = self._exchange(ControlFrame(kind, self._lease, self._sequence, count, words))
         if len(reply.words) != reads:
             raise BoardError(f"board {self.host}: it answered {len(reply.words)} words, not {reads}")

@@ -233,6 +233,11 @@ class PacketInterface(Interface):
     def _add_frames(
         self, length: int, ancillary: list[tuple[int, int, bytes]], frames: list[tuple[int, bytes]]
     ) -> None:
+        """Append the frames of one read, of ``length`` bytes in the buffer, with the kernel's time.
+
+        The ancillary data have the time, and the VLAN tag that the kernel has removed. A large send becomes
+        several frames.
+        """
         time_ns = 0
         frame = bytes(self._view[OFFLOAD_BYTES:length])
         offload = bytes(self._view[:OFFLOAD_BYTES])

@@ -1,9 +1,13 @@
 """TCP connections of a rank in a ring, with diagnosis of the rank that fails.
 
 A rank has two connections to the next rank. *data* carries only values, so NICs may compress it. *notes*
-carries frames of JSON. A rank that gives up sends its reason in a note that is forwarded around the ring, so
-all ranks report the same cause. A rank that receives nothing asks the previous rank whether it is waiting, too;
-if the previous rank does not answer, it is the one that failed.
+carries frames of JSON in both directions:
+
+- ``{"said": …}``, to the next rank: a rank's note of :meth:`Neighbours.all_gather`.
+- ``{"failed": …}``, to the next rank: the reason why a rank gives up. Each rank forwards it, so all ranks
+  report the same cause.
+- ``{"asked": true}``, to the previous rank: a probe by a rank that receives nothing. The previous rank answers
+  ``{"waiting": true}``, to the next rank, if it is waiting, too. If it does not answer, it has failed.
 """
 
 from __future__ import annotations
@@ -85,7 +89,7 @@ class Neighbours:
         ``note`` must fit a frame as JSON. Raises as ``exchange`` does.
         """
         notes = {self._rank: note}
-        for step in range(1, self._size):
+        for step in range(1, self._size):  # each step forwards the note that the step before has received
             self._send_note(self._outgoing[_NOTES], {"said": note})
             self._transfer(memoryview(b""), memoryview(b""), note=True)
             note = notes[(self._rank - step) % self._size] = self._notes.popleft()
@@ -273,7 +277,11 @@ class Neighbours:
     # ---- diagnosis ----
 
     def _probe(self, waits_for_previous: bool, *, last: bool) -> None:
-        """Handle a timeout without progress: raise, unless the previous rank answers that it waits, too."""
+        """Handle a timeout without progress: raise, unless the previous rank answers that it waits, too.
+
+        - ``waits_for_previous``: True if this rank waits for values or a note; False if it only has to send.
+        - ``last``: True raises without a probe, so that ranks that only wait for one another end, too.
+        """
         if waits_for_previous and not last and not self._previous_is_gone():
             self._previous_waits = False
             self._send_note(self._incoming[_NOTES], {"asked": True})

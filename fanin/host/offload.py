@@ -96,9 +96,8 @@ def _shorten(headers: bytearray, start: int, offset: int, length: int, number: i
         headers[_IPV4_AT + 4 : _IPV4_AT + 6] = (length - _IPV4_AT - 40).to_bytes(2, "big")
     if offset == 6:  # UDP
         headers[start + 4 : start + 6] = (length - start).to_bytes(2, "big")
-    new_sum = (
-        old_sum + (~old_length & 0xFFFF) + (length - start)
-    )  # one's complement: the old length out, the new one in
+    # In one's complement, adding ~x subtracts x: the old length is replaced by the new one.
+    new_sum = old_sum + (~old_length & 0xFFFF) + (length - start)
     while new_sum >> 16:
         new_sum = (new_sum & 0xFFFF) + (new_sum >> 16)
     headers[start + offset : start + offset + 2] = new_sum.to_bytes(2, "big")

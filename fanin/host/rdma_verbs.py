@@ -134,9 +134,11 @@ class VerbsPeer:
             # pyverbs expects a GID as eight groups of four digits
             gid = verbs["addr"].GID(IPv6Address(peer.gid).exploded)
             route = verbs["addr"].GlobalRoute(
-                dgid=gid, sgid_index=self._gid.gid_index, hop_limit=_HOPS,
+                dgid=gid,
+                sgid_index=self._gid.gid_index,
+                hop_limit=_HOPS,
                 traffic_class=connection.traffic_class,
-            )  # fmt: skip
+            )
             address = verbs["addr"].AHAttr(port_num=self.port, is_global=1, gr=route, sl=connection.priority)
             attributes = verbs["qp"].QPAttr(port_num=self.port)
             attributes.path_mtu = (connection.mtu >> 7).bit_length() - 1

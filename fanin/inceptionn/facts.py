@@ -159,10 +159,16 @@ class Topology:
 def relays(members: Sequence[int], node: int) -> tuple[int | None, list[int]]:
     """Return a node's parent and children in the binomial tree of a broadcast from the first of ``members``.
 
-    The parent of the first member is None. Children are in the order of sending.
+    The member at position p receives from position p - 2^k, where 2^k is the lowest one bit of p. It then sends
+    to p + 2^(k-1), p + 2^(k-2), …, p + 1. The first member has no parent (None) and sends to all powers of two.
+    Children are in the order of sending.
     """
-    rank, count = members.index(node), len(members)
-    bit = 1 << max(count - 1, 1).bit_length() if rank == 0 else rank & -rank
-    parent = None if rank == 0 else members[rank - bit]
-    steps = [1 << n for n in reversed(range(bit.bit_length() - 1))]
-    return parent, [members[rank + step] for step in steps if rank + step < count]
+    position, count = members.index(node), len(members)
+    parent = None
+    if position == 0:
+        lowest_bit = 1 << max(count - 1, 1).bit_length()
+    else:
+        lowest_bit = position & -position
+        parent = members[position - lowest_bit]
+    steps = [1 << n for n in reversed(range(lowest_bit.bit_length() - 1))]
+    return parent, [members[position + step] for step in steps if position + step < count]

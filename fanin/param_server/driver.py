@@ -169,16 +169,16 @@ class ParamServerDriver(NicDriver):
         status, *numbers = values
         assert isinstance(status, dict)
         version, stalest, low, high, *flags = (int(number) for number in numbers)  # type: ignore[arg-type]
-        words = len(flags) // 2
+        words = len(flags) // 2  # of each of the registers gone and drained, which have a bit per worker
         return ServerStatus(
-            bool(status["busy"]),
-            bool(status["exhausted"]),
-            version,
-            low | high << 32,
-            stalest,
-            _set_bits(flags[:words]),
-            Refusal(status["refused"]),
-            _set_bits(flags[words:]),
+            busy=bool(status["busy"]),
+            exhausted=bool(status["exhausted"]),
+            version=version,
+            staleness=low | high << 32,
+            stalest=stalest,
+            gone=_set_bits(flags[:words]),
+            refused=Refusal(status["refused"]),
+            drained=_set_bits(flags[words:]),
         )
 
 
@@ -215,5 +215,6 @@ def lgvnum_of(
 
 
 def _set_bits(words: Sequence[int]) -> tuple[int, ...]:
+    """Return the numbers of the bits that are 1 in consecutive words of 32 bits."""
     flags = sum(word << 32 * n for n, word in enumerate(words))
     return tuple(n for n in range(flags.bit_length()) if flags >> n & 1)

@@ -2,6 +2,10 @@
 
 Contract: docs/systems/param-server.md. RTL, host code and golden model take addresses from here. All numbers
 in memory are little-endian; addresses are in bytes. Source: RDMA-wild, section 4.2 and figure 4.
+
+A worker numbers its gradients 1, 2, 3, …: the gradient's version, GVnum. LGVnum is, for each worker, the
+version of its newest gradient that the server has applied. A row is a server's shard of the model w, with the
+vector of all workers' LGVnums: a worker sees in it how many of its gradients have been consumed.
 """
 
 from __future__ import annotations

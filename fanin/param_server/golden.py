@@ -1,9 +1,9 @@
 """Golden model of the asynchronous parameter server and its workers, including their memory.
 
-RTL and host code must match it. Contract: docs/systems/param-server.md; addresses:
-``fanin.param_server.facts``.
-The model has no time: the caller decides when a scan, an update or a read of the model happens, and copies the
-bytes of each write. Source: RDMA-wild, section 4.2, algorithms 1 and 2.
+RTL and host code must match it. Contract: docs/systems/param-server.md. ``fanin.param_server.facts`` has the
+addresses, and defines GVnum, LGVnum and row. The model has no time: the caller decides when a scan, an update
+or a read of the model happens, and copies the bytes of each write. Source: RDMA-wild, section 4.2, algorithms 1
+and 2.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ def update(w: Float32, gradient: Float32, step: np.float32) -> Float32:
 
 
 def _is_normal(values: Float32) -> bool:
-    """Return whether all values are finite, and zero or above the least normal, to which a product may
-    round.
+    """Return whether all values are finite, and each is zero or above the least normal magnitude.
+
+    The least normal itself is excluded: a product that NumPy rounds up to it is a zero in ``fp32``.
     """
     with np.errstate(all="ignore"):
         finite = np.isfinite(values.sum())
@@ -188,8 +189,8 @@ class ParameterServer:
     def push(self, worker: int) -> Push:
         """Return the write of the current row to the worker, into the worker's next buffer.
 
-        In barter, the worker's LGVnum selects the buffer; every row for the worker changes it. Broadcast rows
-        alternate between the two buffers of all workers.
+        Without broadcast, the worker's LGVnum selects the buffer; every row for the worker changes it.
+        Broadcast rows alternate between the two buffers of all workers.
         """
         if self.version != self._pushed:
             self._pushed, self._rows_pushed = self.version, self._rows_pushed + 1
@@ -362,9 +363,12 @@ class Pusher(Protocol):
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts of gradients, summed over shards: pushed, applied, lost, and applied repeatedly.
+    """Counts of gradients, summed over shards. A gradient is a (worker, version).
 
-    A gradient is a (worker, version).
+    - ``pushed``: gradients that workers have pushed.
+    - ``applied``: updates of w.
+    - ``lost``: gradients that were pushed and never applied.
+    - ``repeated``: updates by a gradient after its first one.
     """
 
     pushed: int

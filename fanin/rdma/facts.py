@@ -220,9 +220,8 @@ class Connection:
             )
 
 
-_STEP = (
-    6_408_367  # about 2^24 · 0.38, the golden ratio's smaller part; odd, so 2^24 steps reach all 2^24 numbers
-)
+# About 2^24 · 0.38, the golden ratio's smaller part; odd, so that 2^24 steps reach all 2^24 numbers.
+_STEP = 6_408_367
 
 
 def next_psn(last: int) -> int:

@@ -1,4 +1,9 @@
-"""Ring all-reduce: its sizes, and how a vector is cut into stripes and slices (docs/systems/ring.md)."""
+"""Ring all-reduce: its sizes, and how a vector is cut into stripes and slices (docs/systems/ring.md).
+
+A host with several ring engines gives each engine a stripe of the vector. An engine reduces its vector segment
+by segment. A segment has one slice per node; in each of the 2(N - 1) hops of a segment, every node sends one
+slice to the next node. A slice is sent in frames of whole words of ``lanes`` values.
+"""
 
 from __future__ import annotations
 

@@ -123,7 +123,11 @@ class Groups:
 
     @property
     def plan(self) -> Plan:
-        """Rounds of an exchange."""
+        """Rounds of an exchange.
+
+        Each group has a hub, which gets the group's sum: its aggregator, or its first worker in a ring. The
+        hubs exchange their sums, and each hub copies the total to its group.
+        """
         groups = [tuple(range(first, first + self.members)) for first in range(0, self.workers, self.members)]
         if self.below is Scheme.RING:
             hubs = tuple(group[0] for group in groups)

@@ -255,10 +255,11 @@ def class_folders(folder: Path) -> list[Path]:
 
 def _is_ours(path: Path, kind: Kind) -> bool:
     """Whether fanin wrote a directory of this kind, completely or in part; a new one may replace it."""
-    marked = is_kind(path, kind)
     manifest = read_manifest(path)
-    half = not os.path.lexists(path / kind.mark)  # the process ended while it replaced the files
-    return manifest is not None and (marked or (half and manifest.mark == kind.mark))
+    if manifest is None:
+        return False
+    is_partial = not os.path.lexists(path / kind.mark)  # a process ended while it replaced the files
+    return is_kind(path, kind) or (is_partial and manifest.mark == kind.mark)
 
 
 def _mark(path: Path, kind: Kind) -> dict[str, Any]:

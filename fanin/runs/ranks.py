@@ -31,7 +31,11 @@ def add_ranks(parser: argparse.ArgumentParser) -> None:
 
 
 def run_on_ranks(args: argparse.Namespace) -> int:
-    """Run a parsed command on the ranks that it requests; return its exit status."""
+    """Run a parsed command on the ranks that it requests; return its exit status.
+
+    For several ranks of this machine, the command starts itself once per rank. In these processes
+    ``_is_started`` is true: they meet, rank 0 runs the command, and the others simulate their nodes for it.
+    """
     # Without --mpi, --ranks is another option: the number of nodes of nic run.
     ranks = args.ranks if hasattr(args, "mpi") and args.ranks is not None else 1
     if not 1 <= ranks <= MAX_RANKS:
@@ -48,6 +52,7 @@ def run_on_ranks(args: argparse.Namespace) -> int:
 
 
 def _is_started() -> bool:
+    """Whether this process is a rank that ``_start`` has started."""
     from fanin.sim.cosim.spawn import is_started
 
     return is_started()

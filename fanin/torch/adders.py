@@ -44,7 +44,11 @@ class GoldenRing:
         self._hop = partial(roundtrip, config=options.codec)
 
     def all_reduce(self, vector: Float32) -> Sum:
-        """Return the sum of :func:`fanin.ring.golden.all_reduce.all_reduce`."""
+        """Return the sum of :func:`fanin.ring.golden.all_reduce.all_reduce`.
+
+        Each rank owns some slices. The ranks send each owner their values of its slices, the owner computes the
+        totals in the ring's order, and all ranks gather the totals.
+        """
         wire, config = self._wire, self._config
         padded = padded_to_words(vector, config, wire.size)
         owned_slices = slices_by_owner(vector.size, config, wire.size)
@@ -83,11 +87,11 @@ class GoldenSwitch:
     def all_reduce(self, vector: Float32) -> Sum:
         """Return the sum of :func:`fanin.golden.scaled.all_reduce`."""
         wire = self._wire
-        largest = int(np.max(wire.all_gather(np.array([scaled.exponent(vector)]))))
-        if largest == SPECIAL_EXPONENT:
+        exponent = int(np.max(wire.all_gather(np.array([scaled.largest_exponent(vector)]))))
+        if exponent == SPECIAL_EXPONENT:
             return Sum(scaled.not_finite(vector.size), None)
-        contributions = wire.all_gather(scaled.integers(vector, largest, wire.size))
-        return Sum(scaled.floats(np.sum(contributions, axis=0, dtype=np.int32), largest, wire.size), None)
+        contributions = wire.all_gather(scaled.integers(vector, exponent, wire.size))
+        return Sum(scaled.floats(np.sum(contributions, axis=0, dtype=np.int32), exponent, wire.size), None)
 
     def close(self) -> None:
         """Do nothing."""

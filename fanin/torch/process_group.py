@@ -23,7 +23,7 @@ from fanin.torch import BACKEND
 from fanin.torch.adders import Adder, Float32, GoldenRing, GoldenSwitch
 from fanin.torch.options import Collective, Options, Run
 from fanin.torch.peers import Peers
-from fanin.torch.timing import Log, keep
+from fanin.torch.timing import Log, keep_log
 from fanin.torch.wire import Wire
 from fanin.torch.work import CallQueue, Work
 
@@ -89,7 +89,7 @@ class FaninGroup(ProcessGroup):
         self.log = Log(options, size)
         self._report: Path | None = None
         if not opts.global_ranks_in_group:  # the group of the whole job
-            keep(self.log)
+            keep_log(self.log)
             self._report = None if rank else options.report_file()
         self._calls = CallQueue()
         self._failure: str | None = None
@@ -263,7 +263,7 @@ class FaninGroup(ProcessGroup):
     def _sum(self, name: str, count: int, vector: Float32) -> Float32:
         """Return the sum of the ranks' vectors, for a collective of ``count`` values."""
         total = self._adder.all_reduce(vector)
-        self.log.nics(name, count, vector, total.seconds)
+        self.log.add_nics(name, count, vector, total.seconds)
         return total.values
 
     def _reduce(self, name: str, values: Float32, op: ReduceOp) -> Float32:
@@ -318,7 +318,7 @@ class FaninGroup(ProcessGroup):
             else:
                 start = time.monotonic()
                 run_on_gloo().wait()
-                self.log.gloo(call.size, time.monotonic() - start)
+                self.log.add_gloo(call.size, time.monotonic() - start)
         except dist.DistBackendError as error:
             self._fail(str(error))
             raise

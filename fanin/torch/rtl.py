@@ -73,19 +73,21 @@ class EmittedSwitch:
         self._options, self._wire = options, wire
 
     def all_reduce(self, vector: Float32) -> Sum:
-        """Return the sum: largest exponent first, then integers, each with a newly started switch."""
+        """Return the sum: the common exponent first, then integers, each with a newly started switch."""
         return _add_at_first_rank(self._wire, vector, self._add)
 
     def _add(self, vectors: list[Float32]) -> tuple[list[Float32], float]:
         workers = len(vectors)
-        sums, seconds = self._add_integers([scaled.one_hot(scaled.exponent(vector)) for vector in vectors])
-        largest = scaled.largest(sums)
-        if largest == SPECIAL_EXPONENT:
+        sums, seconds = self._add_integers(
+            [scaled.one_hot(scaled.largest_exponent(vector)) for vector in vectors]
+        )
+        exponent = scaled.common_exponent(sums)
+        if exponent == SPECIAL_EXPONENT:
             return [scaled.not_finite(vectors[0].size)] * workers, seconds
         sums, sum_seconds = self._add_integers(
-            [scaled.integers(vector, largest, workers) for vector in vectors]
+            [scaled.integers(vector, exponent, workers) for vector in vectors]
         )
-        return [scaled.floats(sums, largest, workers)] * workers, seconds + sum_seconds
+        return [scaled.floats(sums, exponent, workers)] * workers, seconds + sum_seconds
 
     def _add_integers(self, integers: list[scaled.Int32]) -> tuple[scaled.Int32, float]:
         """Return the sum of the workers' integers by a newly started switch, and the simulated seconds."""

@@ -168,15 +168,19 @@ class Log:
             self._under_way -= 1
             self._idle_since = monotonic()
 
-    def gloo(self, size: int, seconds: float) -> None:
+    def add_gloo(self, size: int, seconds: float) -> None:
         """Note that gloo has carried a collective of ``size`` bytes."""
         with self._lock:
             self._gloo_calls += 1
             self._gloo_bytes += size
             self._gloo_seconds += seconds
 
-    def nics(self, name: str, values: int, vector: Float32, measured: float | None) -> None:
-        """Note that the NICs have added ``vector`` and the other ranks', for a collective of ``values``."""
+    def add_nics(self, name: str, values: int, vector: Float32, measured: float | None) -> None:
+        """Note that the NICs have added ``vector`` and the other ranks' vectors for a collective ``name``.
+
+        - ``values``: values of a rank's tensor. ``vector`` has more if each value takes several.
+        - ``measured``: seconds in RTL; None without RTL.
+        """
         row = Row(name, values, calls=1, measured=measured)
         for rate in {*RATES, self._options.gbps}:
             seconds, size = predicted(self._options, self._nodes, vector, gbps=rate)
@@ -207,7 +211,7 @@ class Log:
 _logs: list[Log] = []  # log of this process's latest group of the whole job
 
 
-def keep(log: Log) -> None:
+def keep_log(log: Log) -> None:
     """Make ``log`` the log of ``time()``, even after its group is destroyed."""
     _logs[:] = [log]
 

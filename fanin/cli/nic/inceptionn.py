@@ -67,9 +67,9 @@ def _serve_model(args: argparse.Namespace, codec: Inceptionn) -> NicResult:
         rates = Rates(forwarding, names, is_live=sys.stderr.isatty())
         say(_start_message(args, codec))
         forward(forwarding, rates, args.seconds)
-    names_of = [f"{direction}_{name}" for direction in ("tx", "rx") for name in COUNTERS]
+    counter_names = [f"{direction}_{name}" for direction in ("tx", "rx") for name in COUNTERS]
     return NicResult(
-        {name: ports.nic.counters[name] for name in names_of},
+        {name: ports.nic.counters[name] for name in counter_names},
         ports.alignment.unaligned,
         sum(lost_frames(counters) for counters in forwarding.counters.values()),
         rates.seconds,

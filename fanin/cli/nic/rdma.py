@@ -47,10 +47,8 @@ def add_options(group: argparse._ArgumentGroup) -> None:
         metavar="A.B.C.D[:QP]",
         help=f"the other end of the next queue pair, and its number (default: {FIRST_QUEUE_PAIR}); repeatable",
     )
-    group.add_argument(
-        "--rkey", type=integer, default=RKEY, metavar="KEY",
-        help="key that permits writes to the whole memory; 0: none",
-    )  # fmt: skip
+    rkey_help = "key that permits writes to the whole memory; 0: none"
+    group.add_argument("--rkey", type=integer, default=RKEY, metavar="KEY", help=rkey_help)
     group.add_argument(
         "--control", type=Path, metavar="SOCKET", help="Unix socket for programs that control the node"
     )
@@ -69,13 +67,13 @@ def run(args: argparse.Namespace) -> None:
     if args.control:
         check_control(args.control)
     endpoint = settings.endpoint
-    started = (
+    start_message = (
         f"RDMA node {'as a model' if args.model else 'in RTL'} at {args.port}: {address_of(endpoint.ip)}, "
         f"{mac_text(endpoint.mac)}, {settings.size:,} bytes of {args.memory}, path MTU {settings.mtu}"
     )
     try:
         with _open_memory(settings) as settings_with_memory:
-            result = (_serve_model if args.model else _serve_rtl)(args, settings_with_memory, started)
+            result = (_serve_model if args.model else _serve_rtl)(args, settings_with_memory, start_message)
     finally:
         if args.control:  # a killed simulator has left the file
             with contextlib.suppress(InputError):
@@ -200,7 +198,7 @@ def _check_own(path: Path, size: int, status: os.stat_result) -> None:
         raise InputError(f"--memory {path}: {defect}; name a file of your own")
 
 
-def _serve_model(args: argparse.Namespace, settings: RdmaSettings, started: str) -> NicResult:
+def _serve_model(args: argparse.Namespace, settings: RdmaSettings, start_message: str) -> NicResult:
     from contextlib import closing
 
     from fanin.host.ethernet import open_interface
@@ -211,11 +209,11 @@ def _serve_model(args: argparse.Namespace, settings: RdmaSettings, started: str)
         closing(RdmaModelService(settings, interface, slowdown=args.slowdown)) as service,
         stopped_by_signals(service.stop),
     ):
-        say(started)
+        say(start_message)
         return service.serve(args.seconds)
 
 
-def _serve_rtl(args: argparse.Namespace, settings: RdmaSettings, started: str) -> NicResult:
+def _serve_rtl(args: argparse.Namespace, settings: RdmaSettings, start_message: str) -> NicResult:
     from fanin.sim.nic.rdma import RdmaNicCosim
 
     node = RdmaNicCosim(settings.config)
@@ -223,7 +221,7 @@ def _serve_rtl(args: argparse.Namespace, settings: RdmaSettings, started: str) -
     def serve(stop: Any, progress: Any) -> NicResult:
         return node.serve(settings, slowdown=args.slowdown, stop=stop, progress=progress)
 
-    return serve_rtl(args, [settings.port], started, serve)
+    return serve_rtl(args, [settings.port], start_message, serve)
 
 
 def _summary(result: NicResult) -> str:

@@ -28,9 +28,9 @@ MAX_JOB = (1 << field_bits(RING, "job")) - 1
 WAIT_SECONDS = 300.0
 FRAME_BYTES = 1024  # default size of a frame's values: they fit an MTU of 1500
 OPTIONS = (
-    "port", "rank", "ranks", "gradient", "output", "job", "wait", "frame_words", "preset",
-    "codec", "bound", "mode", "group", "block", "mantissa", "exponent", "offset",
-)  # fmt: skip
+    *("port", "rank", "ranks", "gradient", "output", "job", "wait", "frame_words", "preset"),
+    *("codec", "bound", "mode", "group", "block", "mantissa", "exponent", "offset"),
+)
 
 
 def add_options(group: argparse._ArgumentGroup) -> None:
@@ -41,10 +41,8 @@ def add_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("-o", dest="output", type=Path, metavar="SUM.npy", help="file of the sum, float32")
     group.add_argument("--job", type=int, default=1, metavar="J", help="number of the ring, equal at all nodes")
     add_wait(group, WAIT_SECONDS, "seconds without progress until the node gives up")
-    group.add_argument(
-        "--frame-words", type=int, metavar="N",
-        help=f"words of a frame, equal at all nodes (default: {FRAME_BYTES} bytes)",
-    )  # fmt: skip
+    frame_help = f"words of a frame, equal at all nodes (default: {FRAME_BYTES} bytes)"
+    group.add_argument("--frame-words", type=int, metavar="N", help=frame_help)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -147,8 +145,8 @@ def _reduce(args: argparse.Namespace, config: RingConfig, vector: npt.NDArray[np
             member, vector, port=args.port, slowdown=args.slowdown, wait=args.wait, stop=stop, progress=progress
         )
 
-    started = f"ring node {args.rank} of {args.ranks} in RTL at {args.port}: {vector.size:,} values"
-    return serve_rtl(args, [args.port], started, serve)
+    start_message = f"ring node {args.rank} of {args.ranks} in RTL at {args.port}: {vector.size:,} values"
+    return serve_rtl(args, [args.port], start_message, serve)
 
 
 def _cause(args: argparse.Namespace, reduced: Reduced) -> str:

@@ -22,12 +22,12 @@ T = TypeVar("T")
 def serve_rtl(
     args: argparse.Namespace,
     interfaces: Sequence[str],
-    started: str,
+    start_message: str,
     serve: Callable[[Stop, Callable[[Progress], None]], T],
 ) -> T:
     """Run ``serve`` until a signal or the end of ``--seconds``, and return its result.
 
-    ``started`` is printed when the node is ready, at the first progress of its hosts. Raises InputError
+    ``start_message`` is printed when the node is ready, at the first progress of its hosts. Raises InputError
     for an interface that was removed, ToolFailed for another failure of the simulation.
     """
     from fanin.sim.cosim.simulator import SimulationFailed
@@ -42,7 +42,7 @@ def serve_rtl(
             return
         if start is None:
             start = time.monotonic()
-            say(started)
+            say(start_message)
         if args.seconds is not None and time.monotonic() >= start + args.seconds:
             stop.request()
 

@@ -63,10 +63,9 @@ class Rates:
             per_second = [(v - b) / seconds for v, b in zip(values, previous, strict=True)]
             self._previous[port] = values
             frames_in, bytes_in, frames_out, bytes_out = per_second[:4]  # PortCounters begins with these
-            rows.append(
-                [str(port), self._names[port], f"{frames_in:,.0f}", f"{bytes_in * 8e-6:,.1f}",
-                 f"{frames_out:,.0f}", f"{bytes_out * 8e-6:,.1f}", f"{lost_frames(counters):,}"]
-            )  # fmt: skip
+            received = [f"{frames_in:,.0f}", f"{bytes_in * 8e-6:,.1f}"]
+            sent = [f"{frames_out:,.0f}", f"{bytes_out * 8e-6:,.1f}"]
+            rows.append([str(port), self._names[port], *received, *sent, f"{lost_frames(counters):,}"])
         return table(rows, right=[0, 2, 3, 4, 5, 6])
 
 
@@ -85,9 +84,11 @@ def totals(forwarding: Forwarding, names: Mapping[int, str]) -> str:
         )
     text = table(rows, right=[0, 2, 3, 4])
     reasons = {
-        "refused by the program": "refused", "no room in the kernel's queue": "overrun",
-        "of a form that no wire carries": "lost", "not taken by the interface": "unsent",
-    }  # fmt: skip
+        "refused by the program": "refused",
+        "no room in the kernel's queue": "overrun",
+        "of a form that no wire carries": "lost",
+        "not taken by the interface": "unsent",
+    }
     for meaning, name in reasons.items():
         counts = {port: getattr(c, name) for port, c in forwarding.counters.items() if getattr(c, name)}
         if counts:

@@ -83,11 +83,11 @@ def _mac(address: int) -> bytes:
 
 
 def _difference(answer: Timed | None, recorded: Timed | None) -> str:
-    if answer is None or recorded is None:
-        where_seen, frame = (
-            ("recorded, and not sent", recorded) if answer is None else ("sent, and not recorded", answer)
-        )
-        assert frame is not None
-        return f"{where_seen}: {frame[1].hex()}"
+    """Describe the difference between two frames at the same place; None for a missing frame, at most one."""
+    if recorded is None:
+        assert answer is not None
+        return f"sent, and not recorded: {answer[1].hex()}"
+    if answer is None:
+        return f"recorded, and not sent: {recorded[1].hex()}"
     byte = next(at for at, (a, b) in enumerate(zip_longest(answer[1], recorded[1])) if a != b)
     return f"byte {byte} differs: sent {answer[1].hex()}, recorded {recorded[1].hex()}"

@@ -26,10 +26,8 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "if a node finds a problem. --list and --dead show what a wrong ring looks like.",
     )
     part.add_argument("--nodes", type=int, default=3, metavar="N", help="nodes of the ring")
-    part.add_argument(
-        "--list", action="append", default=[], metavar="NODE=N,N…", dest="lists",
-        help="ring order in the list of NODE's host (default: 0,1,2…); repeatable",
-    )  # fmt: skip
+    list_help = "ring order in the list of NODE's host (default: 0,1,2…); repeatable"
+    part.add_argument("--list", action="append", default=[], metavar="NODE=N,N…", dest="lists", help=list_help)
     part.add_argument("--dead", type=int, metavar="NODE", help="node that is not started")
     part.add_argument("--preset", choices=PRESETS, default="tiny", help="sizes of the nodes")
     add_json(part)

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     seconds = {"model": model.total / (model.clock_mhz * 1e6)}
     if args.on == "rtl":
         sums, seconds["rtl"] = _in_rtl(vectors, config, link)
-        different = [node for node, facts in enumerate(sums) if facts.tobytes() != golden.tobytes()]
+        different = [node for node, node_sum in enumerate(sums) if node_sum.tobytes() != golden.tobytes()]
         if different:
             raise CheckFailed(f"node {different[0]}: the RTL's sum differs from the golden model's")
     exact = np.sum([vector.astype(np.float64) for vector in vectors], axis=0)
@@ -81,11 +81,16 @@ def run(args: argparse.Namespace) -> int:
         with output_file(args.output) as file:
             np.save(file, golden)
     facts = {
-        "nodes": len(vectors), "values": int(golden.size), "preset": args.preset,
+        "nodes": len(vectors),
+        "values": int(golden.size),
+        "preset": args.preset,
         "codec": str(config.codec or "none"),
-        "gbps": args.gbps, "seconds": seconds, "bit_exact": args.on == "rtl" or None, "largest_error": error,
+        "gbps": args.gbps,
+        "seconds": seconds,
+        "bit_exact": args.on == "rtl" or None,
+        "largest_error": error,
         "wire_bytes": round(model.on_link * model.rate),
-    }  # fmt: skip
+    }
     if args.json:
         print_json(facts)
     else:

@@ -1,4 +1,10 @@
-"""Block floating point (AI Smart NIC, section IV-B) and its bit stream (docs/systems/codec.md)."""
+"""Block floating point (AI Smart NIC, section IV-B) and its bit stream (docs/systems/codec.md).
+
+A block's values share the exponent of the largest of them. Each value is sent as its sign and a magnitude of
+``mantissa`` bits: its significand, shifted right by the distance of its own exponent from the shared one. A
+block with an infinity or a NaN has a special exponent code, for which the upper half of the magnitudes encodes
+infinity and NaN.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 """INCEPTIONN's error-bounded codec (algorithms 2 and 3) in both modes, and its byte stream
 (docs/systems/codec.md).
+
+A value is sent as a tag of two bits and 0, 8, 16 or 32 bits. The 8- and 16-bit forms are fixed point: the sign,
+and the first 7 or 15 fraction bits of the magnitude, which is below 1. The 32-bit form is the float itself, for
+magnitudes from 1 on. The encoder takes the shortest form that the error bound 2^-b allows.
 """
 
 from __future__ import annotations
@@ -63,10 +67,8 @@ def _published_tags(shift: npt.NDArray[np.int64], bound: int) -> npt.NDArray[np.
 def _strict_tags(
     shift: npt.NDArray[np.int64], significand: npt.NDArray[np.int64], bound: int
 ) -> npt.NDArray[np.int64]:
-    """Return the shortest forms with an error of at most 2^-bound, computed exactly in units of 2^-(23 +
-    16).
-    """
-    finest = MAX_BOUND + 1  # whole >> shift is exact in these units for every shift up to 16
+    """Return the shortest forms with an error of at most 2^-bound, computed exactly in units of 2^-39."""
+    finest = MAX_BOUND + 1  # units of 2^-(23 + finest): significand >> shift is exact for every shift up to 16
     exact = significand << finest - np.clip(shift, 0, finest)
     limit = 1 << FRACTION_BITS + finest - bound
     tags = np.full(shift.shape, Tag.BITS16, dtype=np.int64)

@@ -69,9 +69,9 @@ class _Packet:
         return (header + self._transport_header(payload) + payload).ljust(MIN_FRAME_BYTES, b"\0")
 
     def _ip_header(self, tos: int, length: int) -> bytes:
-        checksum = _update_checksum(
-            self.ip["checksum"], removed=[self.ip["tos"], self.ip["length"]], added=[tos, length]
-        )  # the version beside the ToS cancels out
+        # The version, in the same 16 bits as the ToS, does not change and cancels out.
+        replaced = [self.ip["tos"], self.ip["length"]]
+        checksum = _update_checksum(self.ip["checksum"], removed=replaced, added=[tos, length])
         return pack_fields(IPV4, self.ip | {"tos": tos, "length": length, "checksum": checksum})
 
     def _transport_header(self, payload: bytes) -> bytes:

@@ -1,6 +1,11 @@
 """Golden trainers: exactly what the RTL computes, in integer NumPy (docs/reference/numbers.md).
 
-Both modes start from model 0, take the samples in order, and use γ/B for a short last mini-batch too.
+For each sample, a worker computes a partial activation (PA), Σ feature · weight over its columns. The sum of
+the workers' clamped PAs is the full activation (FA). The loss's derivative by FA, times γ/B (learning rate per
+sample of a mini-batch), is the sample's scale. The gradient is Σ scale · feature over samples. Workers hold
+columns in model-parallel mode, and samples in data-parallel mode.
+
+Training starts from model 0, takes the samples in order, and uses γ/B for a short last mini-batch too.
 
 Products of bits with shifted integers are summed by float64 matrix products, one block of columns at a time.
 Every partial sum is an integer below 2^53, hence exact in any order. Blocks are then added in int64. A sum over
@@ -85,17 +90,21 @@ def train(
 
 
 class _Trainer:
+    """Model of a training and the steps that both modes share; ``clamps`` counts values that were clamped."""
+
     def __init__(self, shape: TrainShape, loss: Loss, rate: LearningRate, decay: Decay) -> None:
         self.shape, self.loss, self.rate, self.decay = shape, loss, rate, decay
         self.model: Int64 = np.zeros(shape.columns, dtype=np.int64)
         self.clamps = 0
 
-    def clamp(self, x: Int64, c: int) -> Int64:
-        clamped = fixed.clamp(x, c)
-        self.clamps += int(np.count_nonzero(clamped != x))
+    def clamp(self, values: Int64, bits: int) -> Int64:
+        """Return the values clamped to [−2^``bits``, 2^``bits`` − 1]; count those that change."""
+        clamped = fixed.clamp(values, bits)
+        self.clamps += int(np.count_nonzero(clamped != values))
         return clamped
 
     def scale(self, fa: Int64, labels: npt.NDArray[np.int32]) -> Int64:
+        """Return the factor of each sample's features in the gradient: the loss's derivative times γ/B."""
         return fixed.scale(fixed.df(fa, labels, self.loss, self.shape.node.frac), *self.rate)
 
     def decay_model(self) -> None:
@@ -140,13 +149,12 @@ class _DataParallel(_Trainer):
 
     def mini_batch(self, features: Samples, labels: npt.NDArray[np.int32]) -> None:
         shape = self.shape
-        c = fixed.clamp_bits(shape.workers)
         total: Int64 = np.zeros(shape.columns, dtype=np.int64)
         for start in range(0, len(labels), shape.batch_per_worker):
-            run = slice(start, start + shape.batch_per_worker)
-            (pa,) = self.activations(features[run], shape.columns)
-            fa = self.clamp(pa, fixed.clamp_bits(1))
-            columns, g = self.gradient(features[run], self.scale(fa, labels[run]))
-            total[columns] += self.clamp(g, c)
+            worker_samples = slice(start, start + shape.batch_per_worker)
+            (pa,) = self.activations(features[worker_samples], shape.columns)
+            fa = self.clamp(pa, fixed.clamp_bits(1))  # a worker has all columns: its PA is the FA
+            columns, g = self.gradient(features[worker_samples], self.scale(fa, labels[worker_samples]))
+            total[columns] += self.clamp(g, fixed.clamp_bits(shape.workers))
         self.decay_model()
         self.model = fixed.saturate32(self.model - total)

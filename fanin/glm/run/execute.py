@@ -14,17 +14,17 @@ from typing import Any
 from fanin.base.errors import CheckFailed, InputError, ToolFailed
 from fanin.base.scratch import write_file
 from fanin.glm.run.files import (
-    COUNTED,
+    COUNT_FIELDS,
     NO_RECOVERY,
     write_failure,
     write_json,
     write_model,
     write_result,
     write_switch,
-    write_unended,
+    write_unfinished,
 )
 from fanin.glm.run.options import GlmOptions
-from fanin.glm.run.progress import Following, simulate
+from fanin.glm.run.progress import Reporter, simulate
 from fanin.glm.run.restarts import Attempts, Survival
 from fanin.glm.run.resume import Earlier, configuration_of, is_complete, open_earlier
 from fanin.glm.run.setup import trainers_of
@@ -90,7 +90,10 @@ def execute(
 
 
 def _copies(options: GlmOptions, output: Path) -> dict[str, Path]:
-    """Return files of the run that are also wanted elsewhere. Raises InputError if one cannot be written."""
+    """Return the user's paths for copies of the run's files, by the file's name in the folder.
+
+    Raises InputError if a copy cannot be written.
+    """
     options_by_name = {MODEL_FILE: options.model_out, PCAP_FILE: options.pcap}
     copies = {name: path for name, path in options_by_name.items() if path}
     names_by_path = {(output / name).resolve(): name for name in RUN.names}
@@ -107,8 +110,9 @@ def _copies(options: GlmOptions, output: Path) -> dict[str, Path]:
 class _Command:
     """One call of the command: a run, or a run per class.
 
-    Without states and restarts, the folder appears as a whole at the end. Otherwise it is written during the
-    run.
+    Without states and restarts, a run is a single simulation, and the folder appears as a whole at the end.
+    With states, restarts or ``--resume``, a run is a series of :class:`Attempts`, and the folder is written
+    during the run (``Survival.in_place``).
     """
 
     def __init__(
@@ -138,7 +142,7 @@ class _Command:
         survival = Survival(
             checkpoint=options.checkpoint,
             restart=options.restart or 0,
-            lasting=bool(options.checkpoint or options.restart or earlier),
+            in_place=bool(options.checkpoint or options.restart or earlier),
         )
         if earlier:  # its packets may still be in flight at a switch that is not simulated
             survival.job = earlier.job
@@ -149,30 +153,30 @@ class _Command:
         """Train, write the run's folder, print the summary, return the result. Raises CheckFailed."""
         output = self.output
         with self._folder() as (runs, folder):
-            follow = Following(self._live, runs)
+            reporter = Reporter(self._live, runs)
             if len(runs) == 1:
-                stop, details = self._run(runs[0], folder, follow), output
+                failure, details = self._run(runs[0], folder, reporter), output
             else:
-                stop, details = self._run_classes(runs, folder, follow)
+                failure, details = self._run_classes(runs, folder, reporter)
         for name, copy in copies.items():
             if (output / name).exists():  # a failed run has no model
                 write_file(copy, (output / name).read_bytes())
         if self.call.as_json:
             self._say(json_text(self._record))
-        if isinstance(stop, (SimulationFailed, *STOP_EXCEPTIONS)):
-            raise_stop(stop, f"{cause_of(stop)} (fanin doctor {details} says more)")
-        if stop:
-            raise stop
+        if isinstance(failure, (SimulationFailed, *STOP_EXCEPTIONS)):
+            raise_stop(failure, f"{cause_of(failure)} (fanin doctor {details} says more)")
+        if failure:
+            raise failure
         return self._result
 
     @contextlib.contextmanager
     def _folder(self) -> Iterator[tuple[list[Trainer], Path]]:
         """Yield the runs, and the folder that they write to."""
-        if not self._survival.lasting:
+        if not self._survival.in_place:
             with (
                 sole_writer(self.output),
                 self._live,
-                run_directory(self.output, RUN, self._asked(), is_locked=True) as folder,
+                run_directory(self.output, RUN, self._arguments(), is_locked=True) as folder,
             ):
                 yield self._trainers(), folder
             return
@@ -180,22 +184,23 @@ class _Command:
             earlier = self.earlier
             if earlier and earlier.folder.resolve() == self.output.resolve():
                 runs = self._trainers()
-                write_unended(self.output, runs[0])
-                note_resumption(self.output, self._asked(), ignored=COUNTED)
+                write_unfinished(self.output, runs[0])
+                note_resumption(self.output, self._arguments(), ignored=COUNT_FIELDS)
             else:
-                with run_directory(self.output, RUN, self._asked(), is_locked=True) as folder:
+                with run_directory(self.output, RUN, self._arguments(), is_locked=True) as folder:
                     runs = self._trainers()
                     self._prepare(runs, folder)
                 list_files(self.output, RUN.files)
             yield runs, self.output.absolute()  # simulators work in another folder
             renew_results(self.output, RUN)
 
-    def _asked(self) -> argparse.Namespace:
+    def _arguments(self) -> argparse.Namespace:
+        """Return the call's arguments for provenance.json."""
         return command_arguments(self.call, self.options)
 
     def _prepare(self, runs: list[Trainer], folder: Path) -> None:
         """Fill a new folder: run.json of an unfinished run, and states of the earlier run."""
-        write_unended(folder, runs[0])
+        write_unfinished(folder, runs[0])
         if self.earlier:
             for part in self.earlier.states:
                 (folder / part / STATES).mkdir(parents=True)
@@ -205,9 +210,12 @@ class _Command:
     def _trainers(self) -> list[Trainer]:
         """Return the trainers. Raises InputError for options that contradict the resumed run."""
         self._live.stage("reading the samples, building the simulator")
-        return trainers_of(self.options, self.call, self._wave, check=self._check, loaded=self._loaded)
+        return trainers_of(
+            self.options, self.call, self._wave, check=self._check_options, loaded=self._check_data
+        )
 
-    def _check(self, options: TrainOptions) -> None:
+    def _check_options(self, options: TrainOptions) -> None:
+        """Raise InputError if the resolved options contradict the resumed run; keep them for the states."""
         configuration = configuration_of(self.options)
         training = training_of(options)
         if self.earlier:
@@ -215,14 +223,15 @@ class _Command:
             self.earlier.check_epochs(options.epochs)
         self._survival.about = lambda job: About(configuration, training, self._digest, job)
 
-    def _loaded(self, dataset: Dataset) -> None:
+    def _check_data(self, dataset: Dataset) -> None:
+        """Raise InputError if the samples are not those of the resumed run; keep their digest."""
         self._digest = data_digest(dataset)
         if self.earlier:
             self.earlier.check_data(self.options.data or "", self._digest)
 
-    def _run(self, trainer: Trainer, folder: Path, follow: Following) -> BaseException | None:
+    def _run(self, trainer: Trainer, folder: Path, reporter: Reporter) -> BaseException | None:
         """Train and fill the run's folder; return the failure that stopped the run, or None."""
-        result = self._train(trainer, folder, ".", follow)
+        result = self._train(trainer, folder, ".", reporter)
         if isinstance(result, BaseException):
             return result
         self._result = result
@@ -232,7 +241,7 @@ class _Command:
         return None if result.bit_exact else CheckFailed(DIFFERS)
 
     def _run_classes(
-        self, runs: list[Trainer], folder: Path, follow: Following
+        self, runs: list[Trainer], folder: Path, reporter: Reporter
     ) -> tuple[BaseException | None, Path]:
         """Train one run per class; fill the folder with them and their joint result.
 
@@ -246,7 +255,7 @@ class _Command:
         for index, trainer in enumerate(runs):
             name = f"{CLASSES_FOLDER}/{index}"
             make_folder(folder, name)
-            result = self._train(trainer, folder / name, name, follow)
+            result = self._train(trainer, folder / name, name, reporter)
             if isinstance(result, BaseException):
                 self._write_failure(folder, trainer, result)
                 return result, output / name
@@ -259,20 +268,22 @@ class _Command:
         return None if joint.bit_exact else CheckFailed(DIFFERS), output
 
     def _train(
-        self, trainer: Trainer, folder: Path, part: str, follow: Following
+        self, trainer: Trainer, folder: Path, part: str, reporter: Reporter
     ) -> TrainResult | BaseException:
         """Train and fill the folder, except the model. Return the result, or the failure that stopped the
         run.
+
+        - ``part``: the run's sub-folder in the command's folder; ``.`` for the command's folder itself.
         """
-        if self._survival.lasting:
-            return self._train_with_states(trainer, folder, part, follow)
+        if self._survival.in_place:
+            return self._train_with_states(trainer, folder, part, reporter)
         course = Course()
-        end = _failure_or_run(lambda: simulate(trainer, course, folder / PCAP_FILE, follow))
+        end = _failure_or_run(lambda: simulate(trainer, course, folder / PCAP_FILE, reporter))
         write_switch(folder, trainer, course)
-        return self._finish(trainer, folder, end, follow)
+        return self._finish(trainer, folder, end, reporter)
 
     def _train_with_states(
-        self, trainer: Trainer, folder: Path, part: str, follow: Following
+        self, trainer: Trainer, folder: Path, part: str, reporter: Reporter
     ) -> TrainResult | BaseException:
         """Train as ``_train`` does, in a folder that is written during the run."""
         attempts = Attempts(
@@ -280,36 +291,36 @@ class _Command:
             folder,
             self._survival,
             self._history(part),
-            lambda: write_unended(folder, trainer, attempts.as_json()),
+            lambda: write_unfinished(folder, trainer, attempts.as_json()),
         )
         list_files(folder, RUN.files)
-        write_unended(folder, trainer, attempts.as_json())
+        write_unfinished(folder, trainer, attempts.as_json())
         pcap = folder / _SCRATCH_PCAP
-        end = _failure_or_run(lambda: attempts.train(follow, pcap))
+        end = _failure_or_run(lambda: attempts.train(reporter, pcap))
         if pcap.exists():
             pcap.replace(folder / PCAP_FILE)
         write_switch(folder, trainer, attempts.course())
-        return self._finish(trainer, folder, end, follow, attempts.earlier, attempts.as_json())
+        return self._finish(trainer, folder, end, reporter, attempts.earlier, attempts.as_json())
 
     def _finish(
         self,
         trainer: Trainer,
         folder: Path,
         end: TrainRun | BaseException,
-        follow: Following,
+        reporter: Reporter,
         earlier: History | None = None,
         recovery: Mapping[str, Any] = NO_RECOVERY,
     ) -> TrainResult | BaseException:
         """Compare a run with the golden model and write its results, or those of a failure.
 
         - ``end``: the nodes' run, or the failure that stopped it.
-        - ``earlier``: epochs before ``end``.
+        - ``earlier``: epochs before ``end``; None if it starts with epoch 1.
         - ``recovery``: fields of run.json about states and restarts.
         """
         if isinstance(end, BaseException):
             self._write_failure(folder, trainer, end, recovery)
             return _lost_interface(trainer, end) or end
-        follow.comparing()
+        reporter.comparison()
         result = trainer.compare(end, earlier)
         self._record = write_result(folder, result, recovery)
         return result
@@ -332,7 +343,7 @@ class _Command:
         )
 
     def _history(self, part: str) -> History | None:
-        """Return the epochs that the earlier run has finished."""
+        """Return the epochs that the earlier run has finished in its sub-folder ``part``; None without any."""
         state = self.earlier.states.get(part) if self.earlier else None
         return state.history if state else None
 
@@ -345,13 +356,13 @@ def _failure_or_run(train: Callable[[], TrainRun]) -> TrainRun | BaseException:
         return failure
 
 
-def _lost_interface(trainer: Trainer, stop: BaseException) -> InputError | None:
-    """Return an error about the interface if the user's change to the network ended the run."""
+def _lost_interface(trainer: Trainer, failure: BaseException) -> InputError | None:
+    """Return ``failure`` as an InputError if the user has removed an interface of ``--ports``; else None."""
     from fanin.sim.nic.outside import check_interfaces
 
-    if isinstance(stop, SimulationFailed) and (ports := trainer.options.network.ports):
+    if isinstance(failure, SimulationFailed) and (ports := trainer.options.network.ports):
         try:
             check_interfaces(ports)
         except InputError:
-            return InputError(cause_of(stop))
+            return InputError(cause_of(failure))
     return None

@@ -41,8 +41,8 @@ from fanin.sim.glm.train import Trainer
 
 NO_RECOVERY: Mapping[str, Any] = {}  #: fields about states and restarts of a run that has none
 
-#: Fields of run.json that also count what happened before a stop; none is a result of the training.
-COUNTED = (
+#: Fields of run.json that also count events before a stop, so that they differ if the run is repeated whole.
+COUNT_FIELDS = (
     *("counters", "links", "switch", "jobs", "first_packet", "packets", "retransmissions", "duplicates"),
     *("frames_rejected", "clamps", "cycles", "utilization", "allreduce_ns", "epochs", "restarts", "job"),
 )
@@ -59,7 +59,7 @@ def write_result(folder: Path, result: TrainResult, recovery: Mapping[str, Any])
     return write_json(folder, {**result.as_json(), **recovery})
 
 
-def write_unended(folder: Path, trainer: Trainer, recovery: Mapping[str, Any] = NO_RECOVERY) -> None:
+def write_unfinished(folder: Path, trainer: Trainer, recovery: Mapping[str, Any] = NO_RECOVERY) -> None:
     """Write run.json of an unfinished run. ``recovery``: as in :func:`write_result`."""
     write_json(folder, {**_observed(trainer, UNFINISHED, RunResult()), **recovery})
 
@@ -67,7 +67,7 @@ def write_unended(folder: Path, trainer: Trainer, recovery: Mapping[str, Any] = 
 def write_failure(
     folder: Path,
     trainer: Trainer,
-    stop: BaseException,
+    failure: BaseException,
     call: Call,
     output: Path,
     *,
@@ -76,11 +76,12 @@ def write_failure(
 ) -> dict[str, Any]:
     """Write the results known of a run that was stopped early. Return run.json.
 
-    - ``output``: the folder's path for users.
+    - ``folder``: the folder to write; for a run in one piece, a temporary one.
+    - ``output``: the folder's path in messages.
     - ``recovery``: as in :func:`write_result`.
     - ``suggest_checkpoint``: True if the run does not use ``--checkpoint``.
     """
-    observed = _observed(trainer, cause_of(stop), result_of(stop) or RunResult())
+    observed = _observed(trainer, cause_of(failure), result_of(failure) or RunResult())
     diagnosis = diagnose(record_of({**observed, **recovery}), output)
     advice = diagnosis.advice(call.argv, suggest_checkpoint=suggest_checkpoint)
     title = f"Training on {trainer.options.data}"

@@ -22,7 +22,7 @@ def label_text(label: Label) -> str:
     return f"{label:g}" if isinstance(label, float) else label
 
 
-class Following:
+class Reporter:
     """Reports the progress of a command's runs, one after the other: one run, or one per class.
 
     The losses shown are those of the golden model. It is trained here, beside the simulator, up to the last
@@ -31,10 +31,10 @@ class Following:
 
     def __init__(self, live: LiveFile, runs: Sequence[Trainer]):
         self._live, self._runs = live, runs
-        self._begun, self._before = 0, 0  # runs started; AllReduces of finished runs
+        self._runs_begun, self._operations_before = 0, 0  # AllReduces of finished runs
         self._run: Trainer | None = None
-        self._shown = 0  # epochs of the current run whose losses are reported
-        self._what = ""
+        self._epochs_reported = 0  # epochs of the current run whose losses are reported
+        self._prefix = ""  # names the class in the stage's text; empty for a single run
         live.expect(sum(run.operations for run in runs))
 
     @contextlib.contextmanager
@@ -43,21 +43,21 @@ class Following:
         self.begin(run)
         label = run.against_the_rest
         series = GOLDEN if label is None else f"class {label_text(label)}"
-        self._what = "" if label is None else f"{series}, {self._begun} of {len(self._runs)}: "
+        self._prefix = "" if label is None else f"{series}, {self._runs_begun} of {len(self._runs)}: "
         epochs = run.options.epochs
         finished_operations = done * run.operations_each
-        self._live.stage(self._what + TRAINING)
+        self._live.stage(self._prefix + TRAINING)
 
         def progress(state: Progress) -> None:
             state = replace(state, operations=finished_operations + state.operations)
             bar.update(state)
-            epoch = min(state.operations // run.operations_each, epochs)
-            for number, reference in enumerate(run.golden(epoch)[self._shown :], start=self._shown + 1):
-                self._live.losses(series, number, reference.loss)
-                self._shown = number
+            finished_epochs = min(state.operations // run.operations_each, epochs)
+            for number in range(self._epochs_reported + 1, finished_epochs + 1):
+                self._live.losses(series, number, run.golden(number)[-1].loss)
+                self._epochs_reported = number
             self._live.advance(
-                self._before + state.operations,
-                epoch=f"{min(epoch + 1, epochs)}/{epochs}",
+                self._operations_before + state.operations,
+                epoch=f"{min(finished_epochs + 1, epochs)}/{epochs}",
                 cycles=state.cycle,
                 frames=state.frames,
             )
@@ -70,23 +70,24 @@ class Following:
         if run is self._run:
             return
         if self._run:
-            self._before += self._run.operations
-        self._run, self._shown = run, 0
-        self._begun += 1
+            self._operations_before += self._run.operations
+        self._run, self._epochs_reported = run, 0
+        self._runs_begun += 1
 
-    def comparing(self) -> None:
+    def comparison(self) -> None:
         """Report that the nodes have finished and their models are being compared."""
-        self._live.stage(f"{self._what}comparing with the golden model")
+        self._live.stage(f"{self._prefix}comparing with the golden model")
 
 
 def simulate(
-    trainer: Trainer, course: Course, pcap: Path, follow: Following, *, elapsed: float = 0.0
+    trainer: Trainer, course: Course, pcap: Path, reporter: Reporter, *, elapsed: float = 0.0
 ) -> TrainRun:
     """Train a run on the nodes, with progress; write its frames to ``pcap``. Raises SimulationFailed.
 
-    - ``elapsed``: simulated seconds of failed attempts before this one. Workers that stopped then are replaced;
-      times of later stops count from the first attempt.
+    - ``elapsed``: simulated seconds of failed attempts before this one, 0 for the first. The times of
+      ``--stop`` count from the start of the first attempt. Workers that stopped in an earlier attempt are
+      replaced, so their stops are left out.
     """
-    stops = ((worker, when - elapsed) for worker, when in trainer.options.network.stops if when > elapsed)
-    with follow.training(trainer, course.first) as progress:
+    stops = ((worker, time - elapsed) for worker, time in trainer.options.network.stops if time >= elapsed)
+    with reporter.training(trainer, course.first) as progress:
         return trainer.simulate(course=course, stops=tuple(stops), pcap=pcap, progress=progress)

@@ -9,7 +9,7 @@ from typing import Any
 
 from fanin.base.errors import ToolFailed
 from fanin.base.printable import print_note
-from fanin.glm.run.progress import Following, simulate
+from fanin.glm.run.progress import Reporter, simulate
 from fanin.glm.run.state import About, load, names_of, save
 from fanin.host.board import BoardError
 from fanin.job import JOBS
@@ -33,7 +33,8 @@ class Survival:
     - ``about``: makes a state's description of the training from a job id; None without states.
     - ``job``: id of the current job.
     - ``joined``: whether all workers are known to have joined this job.
-    - ``lasting``: whether the folder is written during the run.
+    - ``in_place``: True if the run's folder is written during the run, so that its states survive a failure.
+      False if the folder appears as a whole at the end.
     - ``restarts``: per restart so far, its cause ``error``, the ``epoch`` it started after, and its ``job``.
     """
 
@@ -42,7 +43,7 @@ class Survival:
     about: Callable[[int], About] | None = None
     job: int = JOB_ID
     joined: bool = False
-    lasting: bool = False
+    in_place: bool = False
     restarts: list[dict[str, Any]] = field(default_factory=list)
 
     def next_job(self) -> None:
@@ -51,10 +52,14 @@ class Survival:
 
 
 class Attempts:
-    """Attempts to train one model of a run with states or restarts (``Survival.lasting``).
+    """Attempts to train one model of a run with states or restarts (``Survival.in_place``).
 
-    - ``history``: epochs that an earlier run has finished; None: the first attempt starts with epoch 1.
-    - ``changed``: called when the fields of ``as_json`` have changed.
+    An attempt is one simulation, and one job at the switch. It starts from the last state and ends with the
+    last epoch or with a failure. After a failure, ``train`` begins another attempt while restarts are left.
+
+    - ``history``: epochs up to the last state. Initially these are the epochs that an earlier run has finished;
+      None: the first attempt starts with epoch 1.
+    - ``on_change``: called when the fields of ``as_json`` have changed.
     """
 
     def __init__(
@@ -63,17 +68,17 @@ class Attempts:
         folder: Path,
         survival: Survival,
         history: History | None,
-        changed: Callable[[], None],
+        on_change: Callable[[], None],
     ):
         self.folder, self.survival, self.history = folder, survival, history
-        self._trainer, self._changed = trainer, changed
-        self._last_counters = history  # epochs before the current attempt
+        self._trainer, self._on_change = trainer, on_change
+        self._before_attempt = history  # epochs before the current attempt
         self._seconds = 0.0  # simulated time of failed attempts
 
     @property
     def earlier(self) -> History | None:
-        """Epochs before the last attempt."""
-        return self._last_counters
+        """Epochs before the last attempt; None if that attempt started with epoch 1."""
+        return self._before_attempt
 
     def course(self) -> Course:
         """Return the remaining epochs, and the job that trains them."""
@@ -88,25 +93,25 @@ class Attempts:
             keep=self._keep if survival.checkpoint else None,
         )
 
-    def train(self, follow: Following, pcap: Path) -> TrainRun:
+    def train(self, reporter: Reporter, pcap: Path) -> TrainRun:
         """Train to the end; return the last attempt. Raises the last failure if no restart is left."""
         while True:
-            if self.course().first == self._trainer.options.epochs:
-                follow.begin(self._trainer)
+            if self.course().first == self._trainer.options.epochs:  # the last state has all epochs
+                reporter.begin(self._trainer)
                 return TrainRun()
             try:
-                return self._attempt(follow, pcap)
+                return self._attempt(reporter, pcap)
             except FAILURES as failure:
                 if not self.survival.restart:
                     raise
                 self._restart(failure)
 
-    def _attempt(self, follow: Following, pcap: Path) -> TrainRun:
+    def _attempt(self, reporter: Reporter, pcap: Path) -> TrainRun:
         """Train from the last state to the end. Raises the failure that stopped the attempt."""
         self._agree()
-        course, self._last_counters = self.course(), self.history
+        course, self._before_attempt = self.course(), self.history
         try:
-            return simulate(self._trainer, course, pcap, follow, elapsed=self._seconds)
+            return simulate(self._trainer, course, pcap, reporter, elapsed=self._seconds)
         except BoardError as error:
             if not self.survival.restarts:
                 raise
@@ -120,7 +125,8 @@ class Attempts:
     def _agree(self) -> None:
         """Agree with the other processes on the epoch to start from: the least of all processes' last states.
 
-        A process that has all workers skips this.
+        The agreement is an AllReduce of its own, in the upper half of the job's slots. A process that has all
+        workers skips it.
         """
         survival, options = self.survival, self._trainer.options
         network = options.network
@@ -139,7 +145,7 @@ class Attempts:
             if (common_epoch := agreement.minimum(epoch)) != epoch:
                 self.history = load(self.folder / state_name(common_epoch)).history if common_epoch else None
         survival.joined = True
-        self._changed()
+        self._on_change()
 
     def _restart(self, failure: BaseException) -> None:
         """Prepare the next attempt: a new job that starts from the last state."""
@@ -153,17 +159,17 @@ class Attempts:
         survival.restarts.append({"error": cause_of(failure), "epoch": epoch, "job": survival.job})
         place = f"after epoch {epoch}" if epoch else "from the start"
         print_note(f"fanin: warning: {cause_of(failure)}; restarts {place} as job {survival.job}")
-        self._changed()
+        self._on_change()
 
     def _keep(self, run: TrainRun) -> None:
         """Write a state, unless the run's model differs from the golden one: such a state is never resumed."""
-        history = self._trainer.history(run, self._last_counters)
+        history = self._trainer.history(run, self._before_attempt)
         if history is None:
             return
         assert self.survival.about is not None
         save(self.folder, self.survival.about(self.survival.job), history)
         self.history = history
-        self._changed()
+        self._on_change()
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields of run.json about states and restarts."""

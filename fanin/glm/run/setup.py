@@ -35,7 +35,8 @@ from fanin.sim.network import (
 from fanin.sim.nic.pace import MAX_SLOWDOWN
 from fanin.wire.aggregation import Encap
 
-_SAME = (
+# Options that TrainOptions has, too, with the same names and values.
+_COPIED = (
     *("target", "workers", "precision", "batch", "vanilla", "epochs", "l2", "bias", "shuffle"),
     *("test", "seed", "clock_mhz"),
 )
@@ -154,7 +155,7 @@ def train_options(
             data=data,
             lr=rate_of(data, loss) if options.lr is None else options.lr,
             hbm=_hbm(options),
-            **{name: getattr(options, name) for name in _SAME},
+            **{name: getattr(options, name) for name in _COPIED},
         )
     except ValueError as error:  # the configurations name parameter, value and limit
         raise InputError(str(error)) from error

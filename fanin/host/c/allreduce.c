@@ -1,4 +1,8 @@
-/* INCEPTIONN's algorithm 1 on MPI: what fanin.host.mpi.allreduce does, bit for bit. */
+/* INCEPTIONN's algorithm 1 on MPI, bit for bit like fanin.host.mpi.allreduce.
+ *
+ * The values are cut into one block per rank. In the reduce-scatter, rank r sends partial sums of block r - step and
+ * adds its own values to block r - step - 1, which arrives; in the end it has the total of block r + 1. In the
+ * all-gather, the totals travel around the ring. */
 #include <mpi.h>
 
 #include "fanin.h"
@@ -13,84 +17,88 @@ typedef struct {
     const fanin_codec *codec;
     MPI_Comm comm;
     int nodes, rank;
-    size_t count, room;  /* room: of the longest stream */
-    uint8_t *sent, *got;
-    float *partial;      /* what a stream holds */
+    size_t count, room;       /* number of all values; bytes of each stream buffer */
+    uint8_t *sent, *received; /* stream buffers */
+    float *partial;           /* decoded values of the received stream */
 } ring;
 
+/* Return the index of a block's first value; that of the next block is the block's end. */
 static size_t bound_of(const ring *r, int block) { return r->count * (size_t)block / (size_t)r->nodes; }
 
+/* Return a number of a block or rank modulo the number of ranks, also for negative numbers. */
 static int block_of(const ring *r, int number) { return (number % r->nodes + r->nodes) % r->nodes; }
 
-/* To the next rank and from the one before. */
-static int exchange(ring *r, size_t length, int *received) {
+/* Send `length` bytes of r->sent to the next rank; receive a stream of *bytes bytes from the previous one. */
+static int exchange(ring *r, size_t length, int *bytes) {
     MPI_Request sending;
     MPI_Status status;
-    int next = (r->rank + 1) % r->nodes, before = block_of(r, r->rank - 1);
+    int next = block_of(r, r->rank + 1), previous = block_of(r, r->rank - 1);
     int error = MPI_Isend(r->sent, (int)length, MPI_BYTE, next, TAG, r->comm, &sending);
     if (error) return error;
-    error = MPI_Probe(before, TAG, r->comm, &status);
-    if (!error) error = MPI_Get_count(&status, MPI_BYTE, received);
-    if (!error && (size_t)*received > r->room) error = MPI_ERR_TRUNCATE;
-    if (!error) error = MPI_Recv(r->got, *received, MPI_BYTE, before, TAG, r->comm, MPI_STATUS_IGNORE);
-    if (error) MPI_Cancel(&sending); /* the buffer is let go of */
+    error = MPI_Probe(previous, TAG, r->comm, &status);
+    if (!error) error = MPI_Get_count(&status, MPI_BYTE, bytes);
+    if (!error && (size_t)*bytes > r->room) error = MPI_ERR_TRUNCATE;
+    if (!error) error = MPI_Recv(r->received, *bytes, MPI_BYTE, previous, TAG, r->comm, MPI_STATUS_IGNORE);
+    if (error) MPI_Cancel(&sending); /* MPI no longer uses the buffer after the wait */
     int ended = MPI_Wait(&sending, MPI_STATUS_IGNORE);
     return error ? error : ended;
 }
 
+/* Compute the total of block rank + 1; `total` holds this rank's values at the start, partial sums afterwards. */
 static int reduce_scatter(ring *r, const float *own, float *total) {
     for (int step = 0; step < r->nodes - 1; step++) {
-        int sent = block_of(r, r->rank - step), got = block_of(r, sent - 1), received;
-        size_t first = bound_of(r, sent), at = bound_of(r, got), values = bound_of(r, got + 1) - at;
+        int sent = block_of(r, r->rank - step), received = block_of(r, sent - 1), bytes;
+        size_t first = bound_of(r, sent), at = bound_of(r, received), values = bound_of(r, received + 1) - at;
         size_t length = fanin_encode(r->codec, total + first, bound_of(r, sent + 1) - first, r->sent);
-        int error = exchange(r, length, &received);
+        int error = exchange(r, length, &bytes);
         if (error) return error;
-        if (fanin_decode(r->codec, r->got, (size_t)received, r->partial, values)) return MPI_ERR_TRUNCATE;
+        if (fanin_decode(r->codec, r->received, (size_t)bytes, r->partial, values)) return MPI_ERR_TRUNCATE;
         for (size_t i = 0; i < values; i++) total[at + i] = r->partial[i] + own[at + i];
     }
     return MPI_SUCCESS;
 }
 
-/* Each total goes round as it was encoded, so that all ranks have the same. */
+/* Send the totals around the ring, each as its first rank encoded it, so that all ranks decode the same values. */
 static int all_gather(ring *r, float *total) {
-    int block = block_of(r, r->rank + 1), received;
+    int block = block_of(r, r->rank + 1), bytes;
     size_t at = bound_of(r, block), values = bound_of(r, block + 1) - at;
     size_t length = fanin_encode(r->codec, total + at, values, r->sent);
     if (fanin_decode(r->codec, r->sent, length, total + at, values)) return MPI_ERR_TRUNCATE;
     for (int step = 1; step < r->nodes; step++) {
-        int error = exchange(r, length, &received);
+        int error = exchange(r, length, &bytes);
         if (error) return error;
         block = block_of(r, block - 1);
         at = bound_of(r, block), values = bound_of(r, block + 1) - at;
-        if (fanin_decode(r->codec, r->got, (size_t)received, total + at, values)) return MPI_ERR_TRUNCATE;
+        if (fanin_decode(r->codec, r->received, (size_t)bytes, total + at, values)) return MPI_ERR_TRUNCATE;
         uint8_t *other = r->sent;
-        r->sent = r->got, r->got = other, length = (size_t)received;
+        r->sent = r->received, r->received = other, length = (size_t)bytes;
     }
     return MPI_SUCCESS;
 }
 
-/* Whether all ranks ask for the same, and have the memory for it: nobody waits for one that does not. */
+/* Compare the ranks' arguments before the first exchange, so that no rank waits for one that has failed.
+ * Return MPI_ERR_ARG if they differ, MPI_ERR_NO_MEM if a rank is not `ready`: it lacks memory. */
 static int agreed(const fanin_codec *codec, size_t count, int ready, MPI_Comm comm) {
     long long own[] = {ready, (long long)count, codec->kind, codec->bound, codec->strict, codec->block, codec->mantissa};
-    long long least[7], most[7];
-    int error = MPI_Allreduce(own, least, 7, MPI_LONG_LONG, MPI_MIN, comm);
-    if (!error) error = MPI_Allreduce(own, most, 7, MPI_LONG_LONG, MPI_MAX, comm);
+    long long smallest[7], largest[7];
+    int error = MPI_Allreduce(own, smallest, 7, MPI_LONG_LONG, MPI_MIN, comm);
+    if (!error) error = MPI_Allreduce(own, largest, 7, MPI_LONG_LONG, MPI_MAX, comm);
     if (error) return error;
-    if (memcmp(least + 1, most + 1, sizeof least - sizeof *least)) return MPI_ERR_ARG;
-    return least[0] ? MPI_SUCCESS : MPI_ERR_NO_MEM;
+    if (memcmp(smallest + 1, largest + 1, sizeof smallest - sizeof *smallest)) return MPI_ERR_ARG;
+    return smallest[0] ? MPI_SUCCESS : MPI_ERR_NO_MEM;
 }
 
 int fanin_allreduce(const fanin_codec *codec, const float *in, float *out, size_t count, MPI_Comm comm) {
     ring r = {codec, MPI_COMM_NULL, 0, 0, count, 0, NULL, NULL, NULL};
-    int error = MPI_Comm_dup(comm, &r.comm); /* our own: no message of the program's is taken for ours */
+    int error = MPI_Comm_dup(comm, &r.comm); /* a communicator of our own, separate from the program's messages */
     if (!error) error = MPI_Comm_size(r.comm, &r.nodes);
     if (!error) error = MPI_Comm_rank(r.comm, &r.rank);
     if (error) return error;
     size_t longest = count / (size_t)r.nodes + 1;
     r.room = fanin_max_bytes(codec, longest);
     float *own = malloc(4 * count + 1);
-    r.sent = malloc(r.room + 1), r.got = malloc(r.room + 1), r.partial = malloc(4 * longest);
-    error = agreed(codec, count, own && r.sent && r.got && r.partial, r.comm);
+    r.sent = malloc(r.room + 1), r.received = malloc(r.room + 1), r.partial = malloc(4 * longest);
+    error = agreed(codec, count, own && r.sent && r.received && r.partial, r.comm);
     if (!error && (!r.room || r.room > INT_MAX)) error = MPI_ERR_ARG;
     if (!error) {
         memcpy(own, in, 4 * count);
@@ -98,7 +106,7 @@ int fanin_allreduce(const fanin_codec *codec, const float *in, float *out, size_
         if (r.nodes > 1 && count) error = reduce_scatter(&r, own, out);
         if (!error && r.nodes > 1 && count) error = all_gather(&r, out);
     }
-    free(own), free(r.sent), free(r.got), free(r.partial);
+    free(own), free(r.sent), free(r.received), free(r.partial);
     MPI_Comm_free(&r.comm);
     return error;
 }

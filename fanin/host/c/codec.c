@@ -4,10 +4,11 @@
 #include <string.h>
 
 enum { FRACTION = 23, BIAS = 127, SPECIAL = 255, GROUP = 8, TAG_BYTES = 2, EXPONENT_BITS = 8 };
+/* FINEST: with units of 2^-(FRACTION + FINEST), shifts up to FINEST are exact. FARTHEST: no bit is left after it. */
 enum { FINEST = 16, FARTHEST = FRACTION + 2 };
 enum { TAG_ZERO, TAG_BITS8, TAG_BITS16, TAG_RAW };
-static const int SIZES[] = {0, 1, 2, 4}; /* bytes behind a tag */
-static const int KEPT[] = {0, 7, 15, 0}; /* fraction bits of a short form */
+static const int SIZES[] = {0, 1, 2, 4}; /* bytes of a value after its tags, by tag */
+static const int KEPT[] = {0, 7, 15, 0}; /* fraction bits of a short form, by tag */
 static const uint32_t QUIET_NAN = 0x7fc00000;
 
 fanin_codec fanin_none(void) {
@@ -25,24 +26,25 @@ fanin_codec fanin_bfp(int block, int mantissa) {
     return codec;
 }
 
-static int is_right(const fanin_codec *c) {
+static int is_valid(const fanin_codec *c) {
     if (c->kind == FANIN_NONE) return 1;
     if (c->kind == FANIN_INCEPTIONN) return c->bound >= 1 && c->bound <= 15;
     return c->kind == FANIN_BFP && c->block >= 4 && c->block <= 64 && !(c->block & (c->block - 1)) &&
            c->mantissa >= 3 && c->mantissa <= 15;
 }
 
-static size_t parts(size_t count, size_t of) { return (count + of - 1) / of; }
+/* count / size, rounded up. */
+static size_t divide_up(size_t count, size_t size) { return (count + size - 1) / size; }
 
 static size_t block_bits(const fanin_codec *c) {
     return EXPONENT_BITS + (size_t)c->block * (size_t)(c->mantissa + 1);
 }
 
 size_t fanin_max_bytes(const fanin_codec *c, size_t count) {
-    if (!is_right(c)) return 0;
+    if (!is_valid(c)) return 0;
     if (c->kind == FANIN_NONE) return 4 * count;
-    if (c->kind == FANIN_INCEPTIONN) return parts(count, GROUP) * (TAG_BYTES + 4 * GROUP);
-    return parts(parts(count, (size_t)c->block) * block_bits(c), 8);
+    if (c->kind == FANIN_INCEPTIONN) return divide_up(count, GROUP) * (TAG_BYTES + 4 * GROUP);
+    return divide_up(divide_up(count, (size_t)c->block) * block_bits(c), 8);
 }
 
 static uint32_t bits_of(float value) {
@@ -59,20 +61,22 @@ static float value_of(uint32_t bits) {
 
 /* INCEPTIONN */
 
-/* The shortest form of a value, decided on exact integers in units of 2^-(23 + 16). */
-static int tag_of(const fanin_codec *c, int shift, uint64_t whole) {
+/* Return the tag of the shortest form that the error bound allows. The magnitude, significand * 2^-(FRACTION + shift),
+ * is below 1 for a positive shift. Errors are compared as integers in units of 2^-(FRACTION + FINEST). */
+static int tag_of(const fanin_codec *c, int shift, uint64_t significand) {
     if (shift <= 0) return TAG_RAW;
     if (!c->strict) return shift > c->bound ? TAG_ZERO : shift <= c->bound / 2 ? TAG_BITS16 : TAG_BITS8;
     uint64_t limit = 1ull << (FRACTION + FINEST - c->bound);
-    uint64_t exact = shift > FINEST ? 0 : whole << (FINEST - shift);
+    uint64_t exact = shift > FINEST ? 0 : significand << (FINEST - shift);
     if (exact <= limit) return TAG_ZERO;
     return (exact & ((1ull << (FRACTION + FINEST - 7)) - 1)) <= limit ? TAG_BITS8 : TAG_BITS16;
 }
 
-static uint32_t word_of(int tag, uint32_t bits, int shift, uint64_t whole) {
+/* Return the bits of a value in the form of its tag, right-aligned. */
+static uint32_t word_of(int tag, uint32_t bits, int shift, uint64_t significand) {
     if (tag == TAG_RAW) return bits;
     if (tag == TAG_ZERO) return 0;
-    uint32_t fraction = (uint32_t)(whole >> (shift > FARTHEST ? FARTHEST : shift));
+    uint32_t fraction = (uint32_t)(significand >> (shift > FARTHEST ? FARTHEST : shift));
     return bits >> 31 << KEPT[tag] | fraction >> (FRACTION - KEPT[tag]);
 }
 
@@ -85,9 +89,9 @@ static size_t encode_inceptionn(const fanin_codec *c, const float *values, size_
         for (size_t i = 0; i < GROUP && begin + i < count; i++) {
             uint32_t bits = bits_of(values[begin + i]);
             int shift = BIAS - (int)(bits >> FRACTION & 0xff);
-            uint64_t whole = 1u << FRACTION | (bits & ((1u << FRACTION) - 1));
-            int tag = tag_of(c, shift, whole);
-            uint32_t word = word_of(tag, bits, shift, whole);
+            uint64_t significand = 1u << FRACTION | (bits & ((1u << FRACTION) - 1));
+            int tag = tag_of(c, shift, significand);
+            uint32_t word = word_of(tag, bits, shift, significand);
             tags |= (unsigned)tag << (2 * i);
             for (int byte = 0; byte < SIZES[tag]; byte++) *at++ = (uint8_t)(word >> (8 * byte));
         }
@@ -124,7 +128,7 @@ static int decode_inceptionn(const uint8_t *stream, size_t bytes, float *values,
     return at == bytes ? 0 : -1;
 }
 
-/* Block floating point: bits of a stream, the lowest of a byte first */
+/* Block floating point: per block its exponent, then its values; each byte is filled from its lowest bit. */
 
 static void put(uint8_t *out, size_t *at, uint32_t number, int width) {
     for (int bit = 0; bit < width; bit++, (*at)++) {
@@ -139,12 +143,14 @@ static uint32_t get(const uint8_t *stream, size_t *at, int width) {
     return number;
 }
 
-/* whole / 2^shift to the nearest integer, ties to even */
-static uint32_t rounded(uint32_t whole, int shift) {
-    uint64_t down = (uint64_t)whole >> shift, rest = whole - (down << shift), half = 1ull << (shift - 1);
-    return (uint32_t)(down + (rest > half || (rest == half && (down & 1))));
+/* Return significand / 2^shift, rounded to the nearest integer, ties to even. */
+static uint32_t rounded(uint32_t significand, int shift) {
+    uint64_t down = (uint64_t)significand >> shift;
+    uint64_t remainder = significand - (down << shift), half = 1ull << (shift - 1);
+    return (uint32_t)(down + (remainder > half || (remainder == half && (down & 1))));
 }
 
+/* Return a value's sign and magnitude in a block with the exponent `shared`. */
 static uint32_t code_of(const fanin_codec *c, uint32_t bits, int shared) {
     int exponent = (int)(bits >> FRACTION & 0xff);
     uint32_t fraction = bits & ((1u << FRACTION) - 1), infinite = 1u << (c->mantissa - 1), magnitude;
@@ -152,9 +158,9 @@ static uint32_t code_of(const fanin_codec *c, uint32_t bits, int shared) {
         magnitude = fraction ? 2 * infinite - 1 : infinite;
     } else {
         int distance = shared - exponent > FARTHEST ? FARTHEST : shared - exponent;
-        uint32_t most = shared == SPECIAL ? infinite - 1 : 2 * infinite - 1;
+        uint32_t limit = shared == SPECIAL ? infinite - 1 : 2 * infinite - 1;
         magnitude = rounded(exponent ? 1u << FRACTION | fraction : 0, FRACTION + 1 - c->mantissa + distance);
-        if (magnitude > most) magnitude = most;
+        if (magnitude > limit) magnitude = limit;
     }
     return (magnitude ? bits >> 31 << c->mantissa : 0) | magnitude;
 }
@@ -171,16 +177,16 @@ static size_t encode_bfp(const fanin_codec *c, const float *values, size_t count
         for (size_t i = begin; i < begin + block; i++)
             put(out, &at, i < count ? code_of(c, bits_of(values[i]), shared) : 0, c->mantissa + 1);
     }
-    return parts(at, 8);
+    return divide_up(at, 8);
 }
 
 static float value_of_code(const fanin_codec *c, uint32_t code, int shared) {
     uint32_t magnitude = code & ((1u << c->mantissa) - 1), sign = code >> c->mantissa;
     if (shared == SPECIAL && magnitude > 1u << (c->mantissa - 1)) return value_of(QUIET_NAN);
     if (!magnitude) return 0.0f;
-    int place = 32 - __builtin_clz(magnitude), exponent = shared - c->mantissa + place;
+    int length = 32 - __builtin_clz(magnitude), exponent = shared - c->mantissa + length;
     if (exponent <= 0) return 0.0f;
-    uint32_t fraction = magnitude << (FRACTION + 1 - place) & ((1u << FRACTION) - 1);
+    uint32_t fraction = magnitude << (FRACTION + 1 - length) & ((1u << FRACTION) - 1);
     return value_of(sign << 31 | (uint32_t)exponent << FRACTION | fraction);
 }
 
@@ -198,7 +204,7 @@ static int decode_bfp(const fanin_codec *c, const uint8_t *stream, size_t bytes,
 }
 
 size_t fanin_encode(const fanin_codec *c, const float *values, size_t count, uint8_t *out) {
-    if (!is_right(c)) return 0;
+    if (!is_valid(c)) return 0;
     if (c->kind == FANIN_INCEPTIONN) return encode_inceptionn(c, values, count, out);
     if (c->kind == FANIN_BFP) return encode_bfp(c, values, count, out);
     memcpy(out, values, 4 * count);
@@ -206,7 +212,7 @@ size_t fanin_encode(const fanin_codec *c, const float *values, size_t count, uin
 }
 
 int fanin_decode(const fanin_codec *c, const uint8_t *stream, size_t bytes, float *values, size_t count) {
-    if (!is_right(c)) return -1;
+    if (!is_valid(c)) return -1;
     if (c->kind == FANIN_INCEPTIONN) return decode_inceptionn(stream, bytes, values, count);
     if (c->kind == FANIN_BFP) return decode_bfp(c, stream, bytes, values, count);
     if (bytes != 4 * count) return -1;

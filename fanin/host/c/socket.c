@@ -1,4 +1,4 @@
-/* What makes a NIC compress a connection: the paper's figure 11, at a socket of one's own. */
+/* Request for compression by NICs, on an existing socket (the paper's figure 11). */
 #include "fanin.h"
 
 #include <errno.h>

@@ -43,7 +43,10 @@ def all_reduce(
 
 
 def slices_by_owner(count: int, config: RingConfig, nodes: int) -> list[list[slice]]:
-    """Return per node the slices of the padded vector whose totals the node computes."""
+    """Return per node the slices of the padded vector whose totals the node computes.
+
+    A slice starts at the node of its number and is complete after N - 1 hops, at the node before that one.
+    """
     slices: list[list[slice]] = [[] for _ in range(nodes)]
     for segment in config.segments(count, nodes):
         for first, part in enumerate(segment):

@@ -79,7 +79,11 @@ class _Jobs:
         self._numbers: dict[int, list[int]] = {}  # job numbers so far, by port
 
     def frame(self, logged: LoggedFrame) -> Frame | None:
-        """Decode a frame; its stream is the count of its node's jobs so far."""
+        """Decode a frame; None for other frames. Its stream is the index of its job among those of its port.
+
+        A job begins with the first frame that the node sends (``up``) with another number. A received frame
+        belongs to the latest job with its number, or to the next job if no job has had it.
+        """
         decoded_frame = link_frame(RING_LINK, logged.head)
         if decoded_frame is None:
             return None
@@ -131,7 +135,10 @@ class _AllReduces:
 
 
 def _add_all_reduces(trace: Trace, name: str, sent: Sequence[TracedFrame], all_reduces: _AllReduces) -> None:
-    """Add a slice per all-reduce of a node, and per phase of its segments, for the time in which it sends."""
+    """Add a slice per all-reduce of a node, and per phase of its segments, for the time in which it sends.
+
+    ``sent``: first transmissions of the node's DATA frames, whose order gives their phases (:func:`phases`).
+    """
     operations = groupby(sent, key=lambda sending: (sending.frame.stream, sending.frame.facts["operation"]))
     for number, (_, sendings) in enumerate(operations):
         data_frames = list(sendings)

@@ -89,17 +89,18 @@ def _fill(
     references = setup.backend.references(setup.data)
     pcap = setup.options.pcap
     capture = folder / PCAP_FILE if pcap else None
-    steps = _Steps(setup, status, [epoch.loss for epoch in references.codec])
+    reporter = _StepReporter(setup, status, [epoch.loss for epoch in references.codec])
     state: State | None
     result: Result | None = None
     stop: BaseException | None = None
     link_log = folder / LINK_LOG
     try:
         outputs = Outputs(capture, link_log, wave)
-        result = setup.backend.run(setup.data, setup.state, outputs, steps)
+        result = setup.backend.run(setup.data, setup.state, outputs, reporter)
     except (CheckFailed, *STOP_EXCEPTIONS) as failure:
         stop = failure
-        metrics, state = failure_of(setup, cause_of(stop), steps.finished), _last_epoch(setup, steps.finished)
+        metrics = failure_of(setup, cause_of(stop), reporter.finished)
+        state = _last_epoch(setup, reporter.finished)
         diagnosis = diagnose(record_of(metrics), setup.output, has_state=state is not None)
         page = failure_page("Training over a ring", metrics, diagnosis.lines, diagnosis.advice(call.argv))
         (folder / REPORT_FILE).write_text(page)
@@ -119,8 +120,8 @@ def _fill(
     return metrics, result, stop
 
 
-class _Steps:
-    """Progress callback, which reports the steps that all nodes have finished, and counts them in ``finished``.
+class _StepReporter:
+    """Callback that reports the steps that all nodes have finished; ``finished`` is their number.
 
     ``losses``: of the golden model after each epoch of the whole training; the nodes' weights are the same.
     """

@@ -73,10 +73,14 @@ class InceptionnRtl:
             {"leg": leg.label, **asdict(traffic), "header_share": traffic.header_share}
             for leg, traffic in training_result.legs.items()
         ]
-        epochs, seconds = training_result.epochs, training_result.seconds
-        timelines = training_result.timelines
         return Result(
-            epochs, training_result.state, seconds, iteration, (), counters, legs, timelines=timelines
+            epochs=training_result.epochs,
+            state=training_result.state,
+            seconds=training_result.seconds,
+            iteration=iteration,
+            counters=counters,
+            traffic=legs,
+            timelines=training_result.timelines,
         )
 
     def trace(self, state: State, result: Result | None, log: LinkLog) -> str:

@@ -14,10 +14,8 @@ Metrics = dict[str, Any]
 
 DIFFERENT = "the weights are not the golden model's"
 _MEASURES = ("loss", "accuracy", "train_accuracy")
-_SENT, _RETRANSMITTED = (
-    ("sent", "segments"),
-    ("retransmitted", "repeated"),
-)  # names of a counter: on ring nodes, on INCEPTIONN's hosts
+# Names of a counter: on ring nodes, and on INCEPTIONN's hosts.
+_SENT, _RETRANSMITTED = ("sent", "segments"), ("retransmitted", "repeated")
 
 
 def metrics_of(setup: Setup, result: Result, references: References) -> Metrics:

@@ -54,14 +54,14 @@ class _Ring(ABC):
         outcome = self._run_job(data, state, outputs, progress)
         rounds = [{"round": number, **asdict(figures)} for number, figures in enumerate(outcome.rounds)]
         return Result(
-            outcome.epochs,
-            outcome.state,
-            outcome.seconds,
-            self._iteration(outcome),
-            outcome.times,
-            outcome.counters,
-            rounds,
-            outcome.start,
+            epochs=outcome.epochs,
+            state=outcome.state,
+            seconds=outcome.seconds,
+            iteration=self._iteration(outcome),
+            times=outcome.times,
+            counters=outcome.counters,
+            traffic=rounds,
+            start=outcome.start,
         )
 
     def trace(self, state: State, result: Result | None, log: LinkLog) -> str:
@@ -74,8 +74,9 @@ class _Ring(ABC):
         """Run the job."""
 
     def _iteration(self, outcome: Outcome) -> dict[str, float]:
-        """Return an iteration's parts at node 0; ``posting`` is the rest: writing descriptors, reading
-        status.
+        """Return the seconds of an iteration's parts at node 0.
+
+        ``exposed``: waits for all-reduces. ``posting``: the remainder, for descriptors and status reads.
         """
         counts, batch, profile = self.training.network.counts, self.training.batch, self.job.profile
         first = outcome.times[0]

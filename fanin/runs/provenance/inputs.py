@@ -28,15 +28,8 @@ from fanin.runs.output import (
 )
 
 ITSELF = "."  #: key in ``Input.files`` of an input that is a single file
-_FOLDERS = (
-    PLAN,
-    SWEEP,
-    CLUSTER_BUILD,
-    CLUSTER_RUN,
-    RING_RUN,
-    RUN,
-    BOARD_BUILD,
-)  #: kinds of folders that a command reads
+#: Kinds of folders that a command reads.
+_FOLDERS = (PLAN, SWEEP, CLUSTER_BUILD, CLUSTER_RUN, RING_RUN, RUN, BOARD_BUILD)
 _MNIST = "*-ubyte*"  #: pattern of files in a folder of data
 _NOT_READ = (REPORT_FILE, PCAP_FILE, DISSECTOR_FILE, PROVENANCE_FILE)  #: they affect no result
 _PART_BYTES = 1 << 20

@@ -365,7 +365,7 @@ def test_a_batch_system_that_takes_no_job_is_quoted_at_once(tmp_path):
     file.write_text(file.read_text() + batch)
     environment = os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
     status, _, errors = finish(start(file, tmp_path / "out", "--patience", 600, env=environment))
-    again = "finished runs stay, and the same command goes on with the rest"
+    again = "finished runs are kept; the same command carries out the missing ones"
     assert status != 0
     assert errors == [f"fanin: error: sbatch takes no job: sbatch: error: Invalid account; {again}"]
 

@@ -42,7 +42,7 @@ def test_a_search_that_was_cut_proves_nothing_and_exits_with_1(capsys):
 def test_what_a_search_to_the_first_broken_invariant_leaves_unknown_is_explained(capsys):
     _, out, _ = run(capsys, "p4", "check", "--protocol", "published", "--first")
     assert out.splitlines()[-1] == (
-        "unknown: the search ended at the first invariant that is broken; without --first it goes on"
+        "unknown: the search ended at the first invariant that is broken; without --first it continues"
     )
 
 
@@ -54,7 +54,7 @@ def test_a_search_whose_time_is_over_before_all_were_asked_for_their_end_says_so
     status, out, err = run(capsys, "p4", "check", "--losses", 0, "--duplicates", 0, "--reorder", 0)
     assert (status, err.split(":")[2]) == (1, " p4sgd is not proved")
     assert [line.split()[0] for line in out.splitlines()[1:]] == ["holds"] * 3 + ["unknown", "unknown:"]
-    assert out.splitlines()[-1].endswith("time was over before all were asked for their end: raise --seconds")
+    assert out.splitlines()[-1].endswith("the time limit ended the check that each can finish: raise --seconds")
 
 
 def test_a_full_search_puts_no_event_off(capsys):

@@ -236,9 +236,10 @@ def test_a_failed_run_restarts_as_a_new_job_from_its_last_state(golden, whole, t
     assert warnings[1].endswith("TIMEOUT; restarts after epoch 2 as job 3")
 
 
-def test_without_states_it_restarts_from_the_start(golden, whole, tmp_path, capsys):
+@pytest.mark.parametrize("stop", ["1:25e-6", "1:0"])
+def test_without_states_it_restarts_from_the_start(golden, whole, tmp_path, capsys, stop):
     folder = tmp_path / "run"
-    assert run(*NODES, "--restart", 1, "--stop", "1:25e-6", "-o", folder) == 0
+    assert run(*NODES, "--restart", 1, "--stop", stop, "-o", folder) == 0
     assert "; restarts from the start as job 2" in capsys.readouterr().err
     assert same(folder, whole, but=("jobs", "restarts", "checkpoints", "options"))
 

@@ -15,7 +15,7 @@ def test_a_sum_is_within_half_a_unit_of_each_worker(workers, scale):
     rng = np.random.default_rng(new_seed())
     given = (rng.standard_normal((workers, 500)) * scale).astype(np.float32)
     exact = given.astype(np.float64).sum(axis=0)
-    largest = max(scaled.exponent(own) for own in given)
+    largest = max(scaled.largest_exponent(own) for own in given)
     unit = 2.0 ** -scaled.fraction_bits(largest, workers)
     assert unit < 2e-7 * workers * np.abs(given).max()
     error = np.abs(scaled.all_reduce(given) - exact)
@@ -49,5 +49,7 @@ def test_zeros_and_subnormals():
 
 
 def test_the_largest_exponent_is_that_of_any_worker():
-    given = [scaled.one_hot(scaled.exponent(np.array([value], np.float32))) for value in (0.0, 3.0, 1.0)]
-    assert scaled.largest(np.sum(given, axis=0, dtype=np.int32)) == 127 + 1
+    given = [
+        scaled.one_hot(scaled.largest_exponent(np.array([value], np.float32))) for value in (0.0, 3.0, 1.0)
+    ]
+    assert scaled.common_exponent(np.sum(given, axis=0, dtype=np.int32)) == 127 + 1

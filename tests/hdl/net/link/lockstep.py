@@ -132,9 +132,9 @@ class Lockstep:
             receiver.delay()  # time is the RTL's
         due = {kind for kind, name in ((LinkKind.ACK, "ack"), (LinkKind.NAK, "nak")) if now[name]}
         assert due <= receiver.due
-        assert sender.asking or not now["probe"]
+        assert sender.probe_due or not now["probe"]
         self._wait("answer", bool(receiver.due) and not due)
-        self._wait("probe", sender.asking and not now["probe"])
+        self._wait("probe", sender.probe_due and not now["probe"])
 
     def _wait(self, name: str, waits: bool) -> None:
         self.overdue[name] = self.overdue[name] + 1 if waits else 0
