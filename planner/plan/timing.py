@@ -56,7 +56,7 @@ def _clocks(instance: Instance, placement: Placement) -> list[int]:
 def timing_of(instance: Instance, placement: Placement, batch: int) -> Timing:
     """Return the timing of a placement, from an execution of two batches in the flow model.
 
-    Of a batch larger than can be in flight, only ``conclusive_frames`` are executed.
+    A batch of more frames than can be in flight is executed in part: ``conclusive_frames``.
 
     Raises InputError of one line for a build that would deadlock.
     """
@@ -72,6 +72,7 @@ def timing_of(instance: Instance, placement: Placement, batch: int) -> Timing:
     }
 
     def flow(frames: int) -> Prediction:
+        """Return the prediction for two batches of ``frames`` frames."""
         node = NodeGraph(network, sizes, frames, planned, updates)
         return prediction(node, coarse_if_large(node.graph.scaled(factors), rows), 2)
 

@@ -23,7 +23,7 @@ def period_bound(instance: Instance) -> int | None:
         return None
     low = 0
     while high - low > max(high // PRECISION, 1):
-        middle = (max(low, high // 4) + high) // 2
+        middle = (max(low, high // 4) + high) // 2  # at least 5/8 of ``high``, since ``low`` starts at 0
         if _pooled(instance, middle, middle) is None:
             low = middle
         else:
@@ -55,6 +55,7 @@ def _pooled(instance: Instance, low: int, high: int) -> int | None:
     period = cp.new_int_var(low, high, "period")
     cluster = instance.cluster
     host = cluster.devices[cluster.host].part
+    # by part: costs of each option, its variable, and true if its node is pinned
     costs: dict[Part, list[tuple[tuple[int, ...], cp_model.IntVar, bool]]] = {
         part: [] for part in cluster.parts
     }
@@ -74,7 +75,8 @@ def _pooled(instance: Instance, low: int, high: int) -> int | None:
         count = sum(device.part == part for device in cluster.devices)
         _limit(cp, instance, part, costs[part], count, period)
         if part == host:
-            _limit(cp, instance, part, [cost for cost in costs[part] if cost[2]], 1, period)
+            pinned_costs = [row for row in costs[part] if row[2]]
+            _limit(cp, instance, part, pinned_costs, 1, period)
     cp.minimize(period)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
@@ -93,6 +95,7 @@ def _limit(
     count: int,
     period: cp_model.IntVar,
 ) -> None:
+    """Limit the sum of the chosen options' ``costs`` to the resources of ``count`` devices of a part."""
     per_bit = instance.per_bit(part.dram)
     for column, (_, limit) in enumerate(limits_of(part)):
         if limit is not None:

@@ -118,6 +118,7 @@ class _Pass:
         return completed
 
     def _complete(self) -> Placement | None:
+        """Return the placement of all segments; None if paths to a join differ in hops."""
         assigned = {
             node: (device, choice)
             for device, nodes, chosen in self.segments
@@ -187,6 +188,7 @@ def _cut_bits(
 
 
 def _cuts_fit(instance: Instance, cut_bits: Sequence[int], part: Part, period: int) -> bool:
+    """Return True if a device can have a connection for each of ``cut_bits`` within the period."""
     max_connections = part.connections if part.network else 0
     return len(cut_bits) <= max_connections and sum(cut_bits) * instance.per_bit(part.network) <= period
 
@@ -194,7 +196,12 @@ def _cuts_fit(instance: Instance, cut_bits: Sequence[int], part: Part, period: i
 def _fitting_choices(
     instance: Instance, nodes: Sequence[int], part: Part, period: int, connections: int
 ) -> list[Choice] | None:
-    """Return choices with which ``nodes`` fit one device, by a greedy search with swaps; None for failure."""
+    """Return choices with which ``nodes`` fit one device; None for failure.
+
+    The search is greedy. It starts from each node's option with the smallest share of the limits. While a limit
+    is exceeded, it swaps the option that reduces the excess at the lowest price: increase of the shares per
+    reduction of the excess.
+    """
     limits = [
         limit - connections * cost
         for limit, cost in zip(limits_at(instance, part, period), connection_cost(part), strict=True)
@@ -211,10 +218,10 @@ def _fitting_choices(
         return sum(cost / limit for cost, limit in zip(costs, scale, strict=True))
 
     shares = [[share(costs) for costs, _ in node_options] for node_options in options]
-    chosen = [row.index(min(row)) for row in shares]
+    chosen = [row.index(min(row)) for row in shares]  # index of each node's option
     total = [
-        sum(node_options[i][0][k] for node_options, i in zip(options, chosen, strict=True))
-        for k in range(len(limits))
+        sum(node_options[index][0][resource] for node_options, index in zip(options, chosen, strict=True))
+        for resource in range(len(limits))
     ]
 
     def excess(costs: Sequence[int]) -> float:
@@ -222,18 +229,17 @@ def _fitting_choices(
 
     while (current_excess := excess(total)) > 0:
         best = None
-        for place, (node_options, i) in enumerate(zip(options, chosen, strict=True)):
-            for j in range(len(node_options)):
-                new_total = [
-                    t - a + b for t, a, b in zip(total, node_options[i][0], node_options[j][0], strict=True)
-                ]
+        for position, (node_options, index) in enumerate(zip(options, chosen, strict=True)):
+            old_costs, _ = node_options[index]
+            for new_index, (new_costs, _) in enumerate(node_options):
+                new_total = [t - old + new for t, old, new in zip(total, old_costs, new_costs, strict=True)]
                 gain = current_excess - excess(new_total)
                 if gain > 1e-12:
                     price = max(share(new_total) - share(total), 1e-9) / gain
                     if best is None or price < best[0]:
-                        best = price, place, j, new_total
+                        best = price, position, new_index, new_total
         if best is None:
             return None
-        _, place, j, total = best
-        chosen[place] = j
-    return [node_options[i][1] for node_options, i in zip(options, chosen, strict=True)]
+        _, position, new_index, total = best
+        chosen[position] = new_index
+    return [node_options[index][1] for node_options, index in zip(options, chosen, strict=True)]
