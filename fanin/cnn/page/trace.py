@@ -17,7 +17,7 @@ from fanin.wire.connection import CONNECTION_LINK
 
 _RUN = "run"  # the trace's process of jobs; the next line has its tracks
 _JOBS, _BATCHES, _DRAIN = "jobs", "batches, to their last results", "timed batches, from their last images in"
-_LAYER_PHASES = ("forward", "backward", "update")  # of what a layer does with a batch
+_LAYER_PHASES = ("forward", "backward", "update")  # phases of a layer's work on a batch
 _PS_PER_NS = 1000  # in a nanosecond
 _EMPTY_TIMELINE: Mapping[str, Any] = {"layers": ()}  # timeline of an evaluation
 
