@@ -79,11 +79,11 @@ def timing_of(instance: Instance, placement: Placement, batch: int) -> Timing:
     full_batch = conclusive_frames(sizes)
     steady = flow(full_batch)
     period = steady.period if steady.period > planned * (1 + ROUNDING) else planned
-    measured, exposed = steady, steady.exposed
+    predicted, exposed = steady, steady.exposed
     if batch < full_batch:  # too few frames for a period of their own
-        measured = flow(batch)
-        exposed = batch * (measured.period - period) + measured.exposed
-    return Timing(period / clock, measured.drain / clock, measured.update / clock, max(exposed, 0) / clock)
+        predicted = flow(batch)
+        exposed = batch * (predicted.period - period) + predicted.exposed
+    return Timing(period / clock, predicted.drain / clock, predicted.update / clock, max(exposed, 0) / clock)
 
 
 def _updates(instance: Instance, placement: Placement, network: Network) -> dict[int, float]:

@@ -67,7 +67,7 @@ class Search:
     def __post_init__(self) -> None:
         self.end = time.monotonic() + self.limits.seconds * (1 - SETTLE_SHARE)
         # true once a placement had no valid priorities; CP-SAT then chooses priorities with the placement
-        self._priorities = False
+        self._with_priorities = False
 
     def run(self, start: Placement | None = None) -> SearchState:
         """Search until the gap is small enough or the effort is spent."""
@@ -91,9 +91,9 @@ class Search:
             if candidate is not None:
                 self._accept(candidate)
         if self._is_small:
-            had_priorities = self._priorities
+            had_priorities = self._with_priorities
             self._solve_exactly(self.limits.effort * EXACT_EFFORT)
-            if self._priorities and not had_priorities:  # CP-SAT's placement had no valid priorities
+            if self._with_priorities and not had_priorities:  # CP-SAT's placement had no valid priorities
                 self._solve_exactly(self.limits.effort * EXACT_EFFORT)
         if self._may_continue():
             self._climb()
@@ -141,7 +141,7 @@ class Search:
         if best is not None and self.instance.period(placement) >= self.instance.period(best):
             return False
         if choose_priorities(self.instance, placement) is None:
-            self._priorities = True
+            self._with_priorities = True
             return False
         self.state.placement = self.instance.canonical(placement)
         self.report(
@@ -153,7 +153,7 @@ class Search:
         """Solve the whole problem by CP-SAT, starting from the best placement."""
         if not self._may_continue():
             return
-        problem = Problem(self.instance, self.state.lower_bound, self.period, priorities=self._priorities)
+        problem = Problem(self.instance, self.state.lower_bound, self.period, priorities=self._with_priorities)
         problem.cp.minimize(problem.period)
         if self.state.placement is not None:
             problem.hint(self.state.placement)
@@ -184,14 +184,14 @@ class Search:
             start = self.state.placement or start
             climbs = [
                 Climb(
-                    self.instance,
-                    start,
-                    is_valid,
-                    int(bound * (1 + excess)),
-                    bound,
-                    int(bound * (1 + self._target_gap)),
-                    1000 * self.limits.seed + number + k,
-                    self.end,
+                    instance=self.instance,
+                    start=start,
+                    is_valid=is_valid,
+                    target=int(bound * (1 + excess)),
+                    lower_bound=bound,
+                    goal_period=int(bound * (1 + self._target_gap)),
+                    seed=1000 * self.limits.seed + number + k,
+                    end=self.end,
                 )
                 for k in range(PARALLEL_CLIMBS)
             ]

@@ -1,9 +1,14 @@
-"""First placement of a search: each device in turn takes as many of the next layers as fit at a period."""
+"""First placement of a search: each device in turn takes as many of the next layers as fit at a period.
+
+A pass over the devices succeeds or fails at one period. The period grows until a pass succeeds. Bisection then
+shortens it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 from fanin.planner.cluster import Part
@@ -28,6 +33,7 @@ def first_placement(instance: Instance, low: int) -> Placement | None:
 
 
 def _shortest_period_placement(instance: Instance, low: int, *, backtrack: bool) -> Placement | None:
+    """Return the placement of the shortest period at which a pass succeeds; None if none does."""
     best, low_period, high_period = None, low, low
     for _ in range(GROWTHS):
         best = _run_pass(instance, high_period, backtrack=backtrack)
@@ -71,9 +77,21 @@ def _run_pass(instance: Instance, period: int, *, backtrack: bool) -> Placement 
     return _Pass(instance, period, backtrack).placement(0, 0)
 
 
+class _Segment(NamedTuple):
+    """Consecutive layers that fit one device; on the host's device also the order's last layers."""
+
+    end: int  #: position in the order of the first layer after the segment
+    nodes: list[int]
+    choices: list[Choice]  #: choice of each node
+
+
 @dataclass
 class _Pass:
-    """Pass over the devices, the host's first, which assigns a segment of the layers' order to each."""
+    """Pass over the devices, the host's first, which assigns a segment of the layers' order to each.
+
+    The last layers of the order (loss and output) are pinned to the host. The host's device takes them in
+    addition to its segment, which is the first one.
+    """
 
     instance: Instance
     period: int  #: ticks
@@ -90,9 +108,10 @@ class _Pass:
         self.spans = [(positions[e.source], positions[e.target]) for e in model.edges if not e.label]
         self.allowed = _boundary_check(self.spans, self.tail)
         self.devices = [cluster.host, *(n for n in range(len(cluster.devices)) if n != cluster.host)]
-        self.segments: list[tuple[int, list[int], list[Choice]]] = []  # device, its nodes, their choices
+        self.assigned: list[tuple[int, _Segment]] = []  # (device, segment)
         self.failed: set[tuple[int, int]] = set()  # arguments of ``placement`` that have failed
-        self.segment_cache: dict[tuple[Part, bool, int], list[tuple[int, list[int], list[Choice]]]] = {}
+        # by part, true for the host's device, and first position
+        self.segment_cache: dict[tuple[Part, bool, int], list[_Segment]] = {}
 
     def placement(self, number: int, begin: int) -> Placement | None:
         """Return the placement with all remaining layers on the remaining devices; None if there is none.
@@ -106,12 +125,13 @@ class _Pass:
             return None
         device = self.devices[number]
         segments = self._segments(device, begin)
-        for end, nodes, chosen in segments if self.backtrack else segments[:1]:
-            self.segments.append((device, nodes, chosen))
-            completed = self.placement(number + 1, end)
+        for segment in segments if self.backtrack else segments[:1]:
+            self.assigned.append((device, segment))
+            completed = self.placement(number + 1, segment.end)
             if completed is not None:
                 return completed
-            self.segments.pop()
+            self.assigned.pop()
+        # leave the device empty
         completed = self.placement(number + 1, begin) if number and (self.backtrack or not segments) else None
         if completed is None:
             self.failed.add((number, begin))
@@ -119,17 +139,17 @@ class _Pass:
 
     def _complete(self) -> Placement | None:
         """Return the placement of all segments; None if paths to a join differ in hops."""
-        assigned = {
+        device_and_choice = {
             node: (device, choice)
-            for device, nodes, chosen in self.segments
-            for node, choice in zip(nodes, chosen, strict=True)
+            for device, segment in self.assigned
+            for node, choice in zip(segment.nodes, segment.choices, strict=True)
         }
-        devices, choices = zip(*(assigned[node] for node in range(len(self.order))), strict=True)
+        devices, choices = zip(*(device_and_choice[node] for node in range(len(self.order))), strict=True)
         placement = Placement(devices, choices)
         return placement if _equal_hops(self.instance, placement) else None
 
-    def _segments(self, device: int, begin: int) -> list[tuple[int, list[int], list[Choice]]]:
-        """Return the possible segments of a device, the longest first: end in the order, nodes, choices."""
+    def _segments(self, device: int, begin: int) -> list[_Segment]:
+        """Return the possible segments of a device from position ``begin`` on, the longest first."""
         model, cluster = self.instance.model, self.instance.cluster
         part, host = cluster.devices[device].part, device == cluster.host
         if (part, host, begin) in self.segment_cache:
@@ -149,7 +169,7 @@ class _Pass:
             if chosen is None:
                 break
             if _cuts_fit(self.instance, cut_bits, part, self.period):
-                segments.insert(0, (end, nodes, chosen))
+                segments.insert(0, _Segment(end, nodes, chosen))
         return segments
 
 
