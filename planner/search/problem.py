@@ -127,6 +127,7 @@ class Problem:
                 if len(ends) == 1:
                     self.cp.add(touch == ends[0])
                     continue
+                # touch = first xor second; the edge is not cut if both ends are on the device
                 first, second = ends
                 self.cp.add_bool_or(~first, ~second, ~cut)
                 self.cp.add_bool_or(~first, second, touch)

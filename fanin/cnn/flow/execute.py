@@ -136,7 +136,8 @@ class Execution:
         arrays = tables.actors, tables.channels, tables.ports, tables.counts, tables.readers
         index = _blocked_port(*arrays, done, actor, self.fired[actor])
         port = tables.graph_ports[index]
-        *_, writer, first, last = tables.channels[port.channel]
+        channel = tables.channels[port.channel]
+        writer, first, last = channel[WRITER], channel[FIRST_READER], channel[LAST_READER]
         limit = _count_at(tables.ports, tables.counts, index, LIMIT, self.fired[actor])
         lacks_tokens = port.reads and limit > done[writer]
         slowest = min(tables.readers[first:last], key=lambda reader: done[reader])

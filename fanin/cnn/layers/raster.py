@@ -124,8 +124,10 @@ class Raster:
         The real schedule starts earlier or at the same time. The ring holds the rows that arrive during the
         longest lifetime of a row: from its first word until its room may be used again.
         """
-        # Times count from step 0, in cycles · height · steps, so that both intervals are integers. Each time is
-        # that of row 0: the time of another row is moved by the interval between the rows.
+        # Times count from step 0, in cycles · height · steps, so that both intervals are integers.
+        # ``first_word`` and ``last_read`` are of row 0: row r has each of its times r row intervals later. A
+        # step that waits for row ``last`` starts at least last + 1 row intervals after row 0's first word. A
+        # step that frees row ``first`` ends ``first`` row intervals after row 0's last read, or earlier.
         row_interval, step_interval, unit = self.steps * period, self.height * period, self.height * self.steps
         first_word = min(k * step_interval - (self.last(k) + 1) * row_interval for k in self._breakpoints)
         last_read = max((k + 1) * step_interval - self.first(k) * row_interval for k in self._freeing_steps)
