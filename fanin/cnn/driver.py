@@ -33,7 +33,7 @@ from fanin.wire.ethernet import Endpoint
 
 _FAILURE_WORD = len(LINK_COUNTERS)
 _LOW_BITS = (1 << WORD_BITS) - 1
-_READS_OF_LINK = 3 * len(LINK_COUNTERS) + 1
+_READS_OF_LINK = 3 * len(LINK_COUNTERS) + 1  # high, low and high word of each counter, then the failure
 
 NEEDS_RESET = (Failure.TIMEOUT, Failure.MEMORY, Failure.LINK)  #: failures that need a ``reset`` before a job
 

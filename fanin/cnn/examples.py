@@ -48,7 +48,7 @@ class _Builder:
         inputs = tuple(self.stages[source].layer.output for source in sources)
         return self.add(name, make(inputs=inputs, gradient=True), Parallelism(pi=lanes, po=lanes), *sources)
 
-    def add_conv(self, name: str, source: int, p: Parallelism) -> int:
+    def add_conv(self, name: str, source: int, parallelism: Parallelism) -> int:
         """Add a 3×3 convolution whose output has as many rows and columns as its input. Return its index.
 
         The layer sends gradients to ``source``, except to stage 0: the images take no gradient.
@@ -62,16 +62,16 @@ class _Builder:
             output_channels=_CHANNELS,
             gradient=has_upstream,
         )
-        return self.add(name, layer, layer.with_streams(p), source)
+        return self.add(name, layer, layer.with_streams(parallelism), source)
 
-    def add_spilled(self, name: str, outputs: int, p: Parallelism, source: int) -> int:
+    def add_spilled(self, name: str, outputs: int, parallelism: Parallelism, source: int) -> int:
         """Add a dense layer with its parameters in memory. Return its index.
 
         The layer sends gradients to ``source``, except to stage 0: the images take no gradient.
         """
         shape, has_upstream = self.stages[source].layer.output, source != 0
         layer = Dense(inputs=(shape,), output_channels=outputs, gradient=has_upstream)
-        self.stages.append(Stage(name, layer, layer.with_streams(p), (source,), Storage.DRAM))
+        self.stages.append(Stage(name, layer, layer.with_streams(parallelism), (source,), Storage.DRAM))
         return len(self.stages) - 1
 
     def add_window(
@@ -80,13 +80,13 @@ class _Builder:
         make: Callable[..., Layer],
         size: int,
         padding: tuple[int, int, int, int],
-        p: Parallelism,
+        parallelism: Parallelism,
         source: int,
     ) -> int:
         """Add a stage with windows of size × size and stride 2. Return its index."""
         shape = self.stages[source].layer.output
         layer = make(inputs=(shape,), gradient=True, kernel=(size, size), stride=(2, 2), padding=padding)
-        return self.add(name, layer, p, source)
+        return self.add(name, layer, parallelism, source)
 
     def finish(self, name: str, source: int) -> Network:
         """Add pooling, a dense layer, loss and output after a stage. Return the network."""

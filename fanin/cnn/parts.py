@@ -29,13 +29,13 @@ class Connection:
 class Part:
     """Part of a network on one device.
 
-    An *end* is a stage of kind ``ingress`` or ``egress``, at which a connection starts or ends. Sizes are by
-    the part's own stages and edges.
+    An *end* is a stage of kind ``ingress`` or ``egress``, at which a connection starts or ends. Indices of
+    stages and edges are those of the part's own network.
     """
 
     device: str  #: name of the device
     network: Network  #: the part's stages, with an end for each connection
-    network_index: Mapping[int, int]  #: index in the whole network, by stage; ends have none
+    network_index: Mapping[int, int]  #: index in the whole network, by stage, without ends
     ends: Mapping[int, Connection]  #: connection of each end, by stage
     rings: Mapping[int, int]  #: frames of each ring, by stage
     skews: Mapping[Edge, int]  #: transfers of each forward FIFO, by edge
@@ -52,9 +52,8 @@ class Placement:
 
     network: Network
     devices: tuple[str, ...]  #: name of each stage's device
-    priorities: Mapping[Edge, int] = field(
-        default_factory=dict
-    )  #: priority of a connection, by edge; default 0
+    #: priority of a connection, by edge; default 0
+    priorities: Mapping[Edge, int] = field(default_factory=dict)
     wiring: Wiring = field(default_factory=Wiring)  #: network between devices
 
     def __post_init__(self) -> None:
@@ -121,9 +120,8 @@ class _PartBuilder:
     placement: Placement
     device: str
     stages: list[Stage] = field(default_factory=list)
-    local_index: dict[int, int] = field(
-        default_factory=dict
-    )  #: index in the part, by index in the whole network
+    #: index in the part, by index in the whole network
+    local_index: dict[int, int] = field(default_factory=dict)
     edges: dict[Edge, Edge] = field(default_factory=dict)  #: edge in the part, by edge of the whole network
     ends: dict[int, Connection] = field(default_factory=dict)
 
@@ -159,6 +157,7 @@ class _PartBuilder:
         return len(self.stages) - 1
 
     def _stage(self, index: int, stage: Stage, ends: list[int | None]) -> None:
+        """Add a stage of this device. ``ends``: index of each input's end; None for a source on this device."""
         sources = tuple(
             self.local_index[source] if end is None else end
             for source, end in zip(stage.sources, ends, strict=True)

@@ -164,5 +164,5 @@ class Training:
 
 
 def _check(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:  # NaN neither
+    if not low <= value <= high:  # also true for a NaN
         raise ValueError(f"{name} must be in {low:,}…{high:,}, not {value:g}")

@@ -12,7 +12,7 @@ from amaranth.utils import ceil_log2
 
 from fanin.cnn.layers.family import WORD_BITS
 from fanin.cnn.layers.latencies import BANK_READ
-from fanin.cnn.layers.schedule import Raster
+from fanin.cnn.layers.raster import Raster
 from fanin.cnn.layers.window import pixel_fits
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.stream.lanes import rotated

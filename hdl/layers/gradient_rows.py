@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.cnn.layers.family import WORD_BITS
 from fanin.cnn.layers.latencies import GRADIENT_ROWS, SUM_WRITE
-from fanin.cnn.layers.schedule import Raster
+from fanin.cnn.layers.raster import Raster
 from fanin.hdl.arith.array import AdderArray
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.emit import shared

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.cnn.layers.family import WORD_BITS
 from fanin.cnn.layers.latencies import LINE_READER, LINES, READ_AHEAD, RESULT_LINES
-from fanin.cnn.layers.schedule import Raster
+from fanin.cnn.layers.raster import Raster
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.layers.banks import BLOCK, Banks, read_port, write_port
 from fanin.hdl.layers.interface import word_stream

@@ -10,7 +10,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.cnn.layers.latencies import PLACES
-from fanin.cnn.layers.schedule import Raster
+from fanin.cnn.layers.raster import Raster
 from fanin.hdl.layers.banks import BLOCK, place_layout
 from fanin.hdl.layers.nest import Nest
 

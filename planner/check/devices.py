@@ -24,6 +24,7 @@ def wrong_files(plan: Plan, facts: Mapping[str, Facts]) -> Iterator[str]:
 
 
 def _file(plan: Plan, facts: Mapping[str, Facts], device: Device, file: DeviceFile) -> Iterator[str]:
+    """Yield the differences between a device's file and the plan."""
     host = plan.host == device.name
     if file.device != device.name:
         yield f"device is {file.device}"
@@ -62,6 +63,7 @@ def _difference(kind: str, expected: Counter[str], stated: Counter[str]) -> Iter
 
 
 def _network(plan: Plan, device: Device) -> Iterator[str]:
+    """Yield the expected entries of a device's ``network`` as text: one for each end of a connection."""
     for index, edge in plan.connection_edges.items():
         for direction, layer, peer in (("out", edge.source, edge.target), ("in", edge.target, edge.source)):
             if plan.layer_devices[layer] == device.name:

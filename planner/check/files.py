@@ -15,10 +15,18 @@ from fanin.cnn.layers.family import family_names
 from fanin.planner.check.kinds import CONVOLUTIONS, KINDS, WINDOWS
 
 Shape = tuple[int, ...]  # rows, columns, channels
+#: figures of a layer
 FIGURES = (
-    "parameter_words", "saved_words", "cycles", "dsp", "luts", "ram_bits", "ram_blocks", "dram_read",
+    "parameter_words",
+    "saved_words",
+    "cycles",
+    "dsp",
+    "luts",
+    "ram_bits",
+    "ram_blocks",
+    "dram_read",
     "dram_write",
-)  # fmt: skip
+)
 RATES = ("dram_read", "dram_write", "network")
 RESOURCES = ("dsp", "luts", "ram_bits", "ram_blocks", "dram_bytes", *RATES, "connections")
 
@@ -64,13 +72,13 @@ class LayerEntry:
     padding: tuple[int, ...]
     output_channels: int
     groups: int
-    constants: Mapping[str, float]  #: by ``KINDS``
-    gradient: bool
-    parallelism: Mapping[str, int]
-    figures: Mapping[str, int]  #: by FIGURES
+    constants: Mapping[str, float]  #: constants that ``KINDS`` lists for the kind, by name
+    gradient: bool  #: true if the layer computes its input's gradient
+    parallelism: Mapping[str, int]  #: by name: pic, poc, ph, pi, po
+    figures: Mapping[str, int]  #: by name in FIGURES
     blocks: Mapping[str, int]  #: RAM blocks by kind
-    parameters: str
-    delay: Fraction
+    parameters: str  #: "chip" or "dram"
+    delay: Fraction  #: frames
 
 
 @dataclass(frozen=True)
@@ -134,7 +142,7 @@ class Plan:
     edges: tuple[Edge, ...]
     connections: tuple[Connection, ...]
     files: Mapping[str, DeviceFile]  #: file of each device that has layers
-    strays: tuple[str, ...]  #: names of files of no such device
+    strays: tuple[str, ...]  #: names of other files in the folder ``devices``
 
     @cached_property
     def layer_devices(self) -> Mapping[str, str]:
@@ -325,10 +333,15 @@ _SIZES = (
     "parallel_output_channel",
     "parallel_horizontal",
 )
+#: (numbers, least value) of each list in a specification
 _LISTS = {
-    "kernel_shape": (2, 1), "stride": (2, 1), "padding": (4, 0), "parallel_io": (2, 1), "input_shape": (3, 1),
+    "kernel_shape": (2, 1),
+    "stride": (2, 1),
+    "padding": (4, 0),
+    "parallel_io": (2, 1),
+    "input_shape": (3, 1),
     "output_shape": (3, 1),
-}  # fmt: skip
+}
 _NUMBERS = ("induced_delay_frames", "target_throughput", "actual_throughput")
 
 

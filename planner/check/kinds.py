@@ -10,11 +10,11 @@ class Rules:
     """Rules of a kind of layer."""
 
     inputs: int | None = 1  #: number of inputs; None for two or more
-    #: words of a frame saved in memory for the backward way. "output": the output, if the layer has a gradient.
-    #: "output and scales": also one word per channel. "input": the input of a convolution, which always has a
-    #: weight gradient.
+    #: words of a frame saved in memory for the backward pass. "output": the output, if the layer has a
+    #: gradient. "output and scales": also one word per channel. "input": the input of a convolution, which
+    #: always has a weight gradient. Empty: none.
     saves: str = ""
-    folds: bool = False  #: every position updates the sum of its channel
+    folds: bool = False  #: true if every position updates the sum of its channel
     constants: tuple[str, ...] = ()  #: names of constants between 0 and 1 that a plan states for the layer
 
 

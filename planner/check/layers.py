@@ -206,6 +206,7 @@ def _saved_words(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gr
 
 
 def _cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
+    """Return the cycles of a frame: the maximum of computation, inputs and output."""
     streams = [_ceil(prod(shape), layer.parallelism["pi"]) for shape in inputs]
     streams.append(_ceil(prod(output), layer.parallelism["po"]))
     fold_cycles = _fold_cycles(layer, inputs[0], gradient) if inputs else 0
@@ -249,33 +250,35 @@ def _window_layer_cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: S
 
 
 def _convolution_cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
-    """Return the cycles of a convolution's slowest way, by blocks and rounds; 0 for other layers."""
+    """Return the cycles of a convolution's slowest way, by blocks and rounds; 0 for other layers.
+
+    docs/systems/layers.md, "The convolution", defines ways, blocks, positions and rounds.
+    """
     if layer.kind not in CONVOLUTIONS:
         return 0
     p, taps = layer.parallelism, prod(layer.kernel)
     channels = prod(inputs[0]) if layer.kind == "dense" else inputs[0][2]
-    groups, input_steps, output_steps = (
-        layer.groups,
-        1,
-        1,
-    )  # channel groups, and the steps of each over its inputs and outputs
+    # channel groups, and the steps of each group over its input and its output channels
     if layer.kind == "dwconv":
-        groups = _ceil(channels, p["poc"])
+        groups, input_steps, output_steps = _ceil(channels, p["poc"]), 1, 1
     else:
+        groups = layer.groups
         input_steps, output_steps = _ceil(channels // groups, p["pic"]), _ceil(output[2] // groups, p["poc"])
     row_positions = _ceil(output[1], p["ph"])
+    # possible sizes of a block, in positions
     if (layer.kernel, layer.stride, layer.padding) == ((1, 1), (1, 1), (0, 0, 0, 0)):
         blocks = _divisors(output[0] * row_positions)
     else:
         blocks = _divisors(row_positions) + [row_positions * rows for rows in _divisors(output[0])]
     sums = groups * min(output_steps, input_steps if gradient else output_steps)  # sums of a position
     block = next((size for size in blocks if size * sums >= FOLD_CYCLES), output[0] * row_positions)
+    # (rounds of a block, steps of a round) of each way
     rounds = [
-        (taps * input_steps, groups * output_steps * block),
-        (block, taps * groups * input_steps * output_steps),
+        (taps * input_steps, groups * output_steps * block),  # forward
+        (block, taps * groups * input_steps * output_steps),  # weight gradient
     ]
     if gradient:
-        rounds.append((taps * output_steps, groups * input_steps * block))
+        rounds.append((taps * output_steps, groups * input_steps * block))  # input gradient
     return output[0] * row_positions // block * max(count * max(steps, FOLD_CYCLES) for count, steps in rounds)
 
 
@@ -284,7 +287,7 @@ def _divisors(number: int) -> list[int]:
 
 
 def _window_cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
-    """Return the cycles of an im2col window: one per word, or more if a later window needs a word's sum."""
+    """Return the cycles of an im2col window: one per transfer, or more if a later window needs a word's sum."""
     (height, width), (down, right) = layer.kernel, layer.stride
     groups = _ceil(inputs[0][2], layer.parallelism["pi"])
     cycles = height * width * groups

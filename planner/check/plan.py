@@ -63,6 +63,7 @@ def _graph(plan: Plan) -> Iterator[str]:
 
 
 def _shapes(plan: Plan, facts: Layers) -> Iterator[str]:
+    """Check the stated shapes of inputs and outputs."""
     for layer in plan.layers:
         fact = facts[layer.name]
         if layer.inputs != fact.inputs:
@@ -77,6 +78,7 @@ def _shapes(plan: Plan, facts: Layers) -> Iterator[str]:
 
 
 def _gradients(plan: Plan, facts: Layers) -> Iterator[str]:
+    """Check that a layer has a gradient if, and only if, an upstream layer has parameters."""
     for layer in plan.layers:
         if layer.gradient and not facts[layer.name].gradient:
             yield f"{layer.name}: gradient is true, but no layer before it has parameters"
@@ -85,6 +87,7 @@ def _gradients(plan: Plan, facts: Layers) -> Iterator[str]:
 
 
 def _figures(plan: Plan, facts: Layers) -> Iterator[str]:
+    """Check the stated figures, RAM blocks and delay of each layer."""
     for layer in plan.layers:
         fact = facts[layer.name]
         for field, stated in layer.figures.items():
@@ -99,6 +102,7 @@ def _figures(plan: Plan, facts: Layers) -> Iterator[str]:
 
 
 def _parallelism(plan: Plan, facts: Layers) -> Iterator[str]:
+    """Check that each parallelism divides its dimension, and is 1 if the kind of layer lacks it."""
     for layer in plan.layers:
         divided = dimensions(layer, facts[layer.name])
         for field, value in layer.parallelism.items():
@@ -110,12 +114,14 @@ def _parallelism(plan: Plan, facts: Layers) -> Iterator[str]:
 
 
 def _storage(plan: Plan, facts: Layers) -> Iterator[str]:
+    """Check that only layers with parameters have them in DRAM."""
     for layer in plan.layers:
         if layer.parameters == "dram" and not facts[layer.name].figures["parameter_words"]:
             yield f"{layer.name}: parameters are in dram, but {layer.kind} has none"
 
 
 def _host(plan: Plan, facts: Layers) -> Iterator[str]:
+    """Check that inputs, their consumers, losses and outputs are on the host's device."""
     inputs = {layer.name for layer in plan.layers if layer.kind == "input"}
     for layer in plan.layers:
         input_sources = [edge.source for edge in plan.input_edges[layer.name] if edge.source in inputs]
@@ -128,6 +134,7 @@ def _host(plan: Plan, facts: Layers) -> Iterator[str]:
 
 
 def _hops(plan: Plan, facts: Layers) -> Iterator[str]:
+    """Check that all paths to a layer cross the network equally often."""
     for layer in plan.layers:
         edges = [edge for edge in plan.input_edges[layer.name] if not plan.is_label(edge)]
         hops = [facts[edge.source].hops + plan.is_cut(edge) for edge in edges]
@@ -137,6 +144,7 @@ def _hops(plan: Plan, facts: Layers) -> Iterator[str]:
 
 
 def _edges(plan: Plan, facts: Layers) -> Iterator[str]:
+    """Check the bits and label of each edge, and that cut edges alone have a connection."""
     for edge in plan.edges:
         bits = facts[edge.source].bits
         if edge.bits != bits:
@@ -171,6 +179,7 @@ def _connections(plan: Plan, facts: Layers) -> Iterator[str]:
 def _connection_agrees(
     plan: Plan, facts: Layers, index: int, connection: Connection, edge: Edge
 ) -> Iterator[str]:
+    """Check that a connection agrees with its edge."""
     bits = facts[edge.source].bits
     ends = (("from", connection.source, edge.source), ("to", connection.target, edge.target))
     for direction, stated, layer in ends:
@@ -190,6 +199,7 @@ def _connection_agrees(
 
 
 def _priorities(plan: Plan, facts: Layers) -> Iterator[str]:
+    """Check that priorities are unique at each device, and below its number of connections."""
     for device in plan.devices:
         used: dict[int, int] = {}
         for index, edge in plan.connection_edges.items():

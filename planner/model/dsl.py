@@ -71,6 +71,7 @@ def _call_location() -> str:
 
 
 def _add(make: Callable[..., Layer], sources: Sequence[object], name: str | None) -> Tensor:
+    """Add a layer to the current model. Return its output. ``make``: as for ``Builder.add``."""
     location = _call_location()
     builder = _current.get()
     if builder is None:
@@ -98,6 +99,8 @@ def _window(
     name: str | None,
     **channels: int,
 ) -> Tensor:
+    """Add a layer with windows. ``channels``: ``output_channels`` and ``groups`` of a convolution."""
+
     def build(**inputs: object) -> Layer:
         check_sizes(**channels)
         size, step = pair("kernel", kernel), pair("stride", stride)
@@ -230,7 +233,7 @@ def soft_cross_loss(source: Tensor, labels: Tensor, *, name: str | None = None) 
 
 
 def layer_function(kind: type[Layer]) -> Callable[..., Tensor]:
-    """Return a function that adds a layer of this kind: of sources, and of the kind's fields as keywords."""
+    """Return a function that adds a layer of this kind to sources, with the kind's fields as keywords."""
 
     def function(*sources: Tensor, name: str | None = None, **fields: Any) -> Tensor:
         if len(sources) < 2 if kind.joins else len(sources) != 1:

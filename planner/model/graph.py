@@ -174,6 +174,7 @@ class Builder:
 
 
 def _check_connected(model: Model, file: str) -> None:
+    """Raise InputError if a layer leads to no output, or if the graph is not connected."""
     useful = {i for i, node in enumerate(model.nodes) if isinstance(node.layer, Output)}
     for index in range(len(model.nodes) - 1, -1, -1):
         if index in useful:

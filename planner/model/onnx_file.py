@@ -73,7 +73,9 @@ def infer_shapes(path: Path, proto: ModelProto) -> ModelProto:
 def _check_lengths(path: Path, graph: GraphProto) -> None:
     """Raise InputError for lists, and ranks, that are longer than any shape.
 
-    onnx's inference reads a list again at each node that has it as an input, and computes concatenations.
+    A *list* is a tensor of one dimension, such as a shape. onnx's inference reads a list again at each node
+    that has it as an input, and computes concatenations. A small file with long lists could take any time and
+    memory.
     """
     lengths: dict[str, int] = {}
     total = 0
@@ -85,7 +87,8 @@ def _check_lengths(path: Path, graph: GraphProto) -> None:
         is_shaped = node.op_type in _SHAPED and len(input_lengths) >= _SHAPED[node.op_type]
         rank = input_lengths[-1] if is_shaped else 0
         if node.op_type != "Constant":
-            rank = max([rank, *(len(each.ints) // 2 for each in node.attribute)])  # pads: two for a dimension
+            # an attribute has at most two numbers for a dimension (``pads``)
+            rank = max([rank, *(len(attribute.ints) // 2 for attribute in node.attribute)])
         if rank > MAX_RANK:
             raise InputError(f"{location}: has {rank:,} dimensions, more than {MAX_RANK}")
         if node.op_type in _PROPAGATED or node.op_type in _SHAPED:
@@ -93,8 +96,8 @@ def _check_lengths(path: Path, graph: GraphProto) -> None:
         if total > MAX_READ_WORDS:
             raise InputError(f"{path}: its nodes read lists of more than {MAX_READ_WORDS:,} words in all")
         if node.op_type == "Constant":
-            _add_lists(location, (each.t for each in node.attribute), lengths, node.output[0])
-            numbers = sum(len(each.ints) + len(each.floats) for each in node.attribute)
+            _add_lists(location, (attribute.t for attribute in node.attribute), lengths, node.output[0])
+            numbers = sum(len(attribute.ints) + len(attribute.floats) for attribute in node.attribute)
             lengths[node.output[0]] = max(lengths.get(node.output[0], 1), numbers)
         elif node.op_type not in _NO_LIST:
             for name in node.output:
@@ -102,7 +105,10 @@ def _check_lengths(path: Path, graph: GraphProto) -> None:
 
 
 def _nodes(path: Path, graph: GraphProto, lengths: dict[str, int]) -> Iterator[tuple[NodeProto, str]]:
-    """Yield the nodes of a graph and of the graphs in it, with their places; add the weights to ``lengths``."""
+    """Yield the nodes of a graph and of its inner graphs, each with a text that names it for messages.
+
+    Add the lists among the weights to ``lengths``: words by name.
+    """
     _add_lists(str(path), graph.initializer, lengths)
     for node in graph.node:
         for attribute in node.attribute:
@@ -112,7 +118,10 @@ def _nodes(path: Path, graph: GraphProto, lengths: dict[str, int]) -> Iterator[t
 
 
 def _add_lists(location: str, tensors: Iterable[TensorProto], lengths: dict[str, int], name: str = "") -> None:
-    """Add the lengths of tensors that are lists. Raises InputError for a tensor of a large rank."""
+    """Add the lengths of tensors that are lists to ``lengths``. Raises InputError for a tensor of a large rank.
+
+    ``name``: name of all tensors; empty if each has its own.
+    """
     for tensor in tensors:
         if len(tensor.dims) > MAX_RANK:
             raise InputError(

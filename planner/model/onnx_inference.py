@@ -26,7 +26,8 @@ def infer_in_child(proto: ModelProto, max_bytes: int) -> ModelProto:
     parent = os.getpid()
     sys.stdout.flush()
     sys.stderr.flush()
-    with warnings.catch_warnings():  # of threads: the child runs only onnx, and ends
+    with warnings.catch_warnings():
+        # Python 3.12 warns of a fork while threads run. The child only runs onnx, and ends.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
@@ -49,7 +50,7 @@ def infer_in_child(proto: ModelProto, max_bytes: int) -> ModelProto:
 
 def _answer(proto: ModelProto, max_bytes: int, write_end: int) -> None:
     """Infer, and write the answer; nothing is written if the memory does not suffice."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # the message of a crash
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # a crash prints nothing on the command's stderr
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + max_bytes
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)

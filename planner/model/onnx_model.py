@@ -133,8 +133,8 @@ class _Reader:
     def __init__(self, path: Path, proto: ModelProto, batch: int) -> None:
         self.path, self.graph, self.opset, self.batch = path, proto.graph, opset(proto), batch
         self.builder = Builder()
-        self.values: dict[str, _Value] = {}
-        self.weights: dict[int, Weights] = {}  # by layer
+        self.values: dict[str, _Value] = {}  # by tensor name
+        self.weights: dict[int, Weights] = {}  # by index of the layer
         self.users: defaultdict[str, list[str]] = defaultdict(list)  # layers that train a constant, by its name
         self.notes: list[str] = []
         self.node = NodeProto()  # current node
@@ -146,11 +146,14 @@ class _Reader:
             self._fold(node)
 
     def _fold(self, node: NodeProto) -> None:
-        """Add a node's outputs to ``constants`` if they are: the value of a Constant, None for other nodes."""
-        inner = any(entry.HasField("g") or entry.graphs for entry in node.attribute)  # can use any tensor
+        """Add a node's outputs to ``constants`` if they do not depend on the frames.
+
+        The value of a Constant is added; None for another node, which is not evaluated.
+        """
+        has_graph = any(entry.HasField("g") or entry.graphs for entry in node.attribute)  # may read any tensor
         if node.op_type == "Constant" and node.attribute:
             value = constant_of(node)
-        elif node.input and all(name in self.constants for name in node.input if name) and not inner:
+        elif node.input and all(name in self.constants for name in node.input if name) and not has_graph:
             value = None
         else:
             return

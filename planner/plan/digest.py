@@ -9,10 +9,7 @@ from typing import Any
 
 PLAN_FILE, CONNECTIONS_FILE, DEVICES = "plan.json", "connections.json", "devices"
 DIGEST = "sha256"  #: field of plan.json with the hash
-_EXCLUDED_FIELDS = (
-    DIGEST,
-    "solver",
-)  # fields of plan.json that are left out: the digest itself, and the search
+_EXCLUDED_FIELDS = (DIGEST, "solver")  # fields of plan.json that are not hashed
 
 
 def plan_digest(files: Mapping[str, Mapping[str, Any]]) -> str:

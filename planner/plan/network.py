@@ -64,10 +64,10 @@ class PlannedNetwork:
         return check_liveness(self.network, self.sizes)
 
     def prediction(self, batch: int) -> Prediction:
-        """Return the flow model's prediction for two batches. It takes seconds for large networks.
+        """Return the flow model's prediction for two batches. Large networks take seconds.
 
-        Of a batch above ``MAX_FULL_BATCH`` frames, only somewhat more frames than the rings hold are executed.
-        The exposed time is the same; the drain is too short by the time for which images run ahead.
+        A batch above ``MAX_FULL_BATCH`` frames is executed in part: ``conclusive_frames``. The exposed time is
+        the same; the drain is too short by the time for which images run ahead.
         """
         frames = batch if batch <= MAX_FULL_BATCH else min(batch, conclusive_frames(self.sizes))
         if frames not in self._predictions:

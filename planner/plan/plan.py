@@ -242,6 +242,7 @@ def overfull_dram(plan: Plan) -> str | None:
 
 
 def _size(choice: Choice) -> tuple[object, ...]:
+    """Return the sort key of a choice: its resources, then all that makes it unique."""
     cost, p = choice.cost, choice.parallelism
     dram = cost.dram_read + cost.dram_write
     return (
@@ -269,13 +270,12 @@ def bottleneck(plan: Plan) -> dict[str, str]:
             if bits and Fraction(bits, rate) == plan.period:
                 return {"device": device.name, "resource": resource}
     # Of equally slow layers the largest: smaller ones were slowed down because they need not be faster.
-    _, last = max(
-        (choice.cost.dsp, -number)
-        for number, (device_index, choice) in enumerate(
-            zip(plan.placement.devices, plan.placement.choices, strict=True)
-        )
+    choices = plan.placement.choices
+    slowest_layers = [
+        number
+        for number, (device_index, choice) in enumerate(zip(plan.placement.devices, choices, strict=True))
         if Fraction(choice.cost.cycles, devices[device_index].part.clock) == plan.period
-    )
-    slowest = -last
+    ]
+    slowest = max(slowest_layers, key=lambda number: (choices[number].cost.dsp, -number))
     name, device = plan.model.nodes[slowest].name, devices[plan.placement.devices[slowest]]
     return {"device": device.name, "resource": "cycles", "layer": name}

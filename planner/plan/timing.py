@@ -56,7 +56,7 @@ def _clocks(instance: Instance, placement: Placement) -> list[int]:
 def timing_of(instance: Instance, placement: Placement, batch: int) -> Timing:
     """Return the timing of a placement, from an execution of two batches in the flow model.
 
-    Of a batch larger than can be in flight, only ``conclusive_frames`` are executed.
+    A batch of more frames than can be in flight is executed in part: ``conclusive_frames``.
 
     Raises InputError of one line for a build that would deadlock.
     """
@@ -72,17 +72,18 @@ def timing_of(instance: Instance, placement: Placement, batch: int) -> Timing:
     }
 
     def flow(frames: int) -> Prediction:
+        """Return the prediction for two batches of ``frames`` frames."""
         node = NodeGraph(network, sizes, frames, planned, updates)
         return prediction(node, coarse_if_large(node.graph.scaled(factors), rows), 2)
 
     full_batch = conclusive_frames(sizes)
     steady = flow(full_batch)
     period = steady.period if steady.period > planned * (1 + ROUNDING) else planned
-    measured, exposed = steady, steady.exposed
+    predicted, exposed = steady, steady.exposed
     if batch < full_batch:  # too few frames for a period of their own
-        measured = flow(batch)
-        exposed = batch * (measured.period - period) + measured.exposed
-    return Timing(period / clock, measured.drain / clock, measured.update / clock, max(exposed, 0) / clock)
+        predicted = flow(batch)
+        exposed = batch * (predicted.period - period) + predicted.exposed
+    return Timing(period / clock, predicted.drain / clock, predicted.update / clock, max(exposed, 0) / clock)
 
 
 def _updates(instance: Instance, placement: Placement, network: Network) -> dict[int, float]:

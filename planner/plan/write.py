@@ -87,8 +87,10 @@ def _device(device: Device) -> dict[str, Any]:
 
 def _utilisation(plan: Plan, device: Device, load: Load, stored: int) -> dict[str, float | None]:
     part, rate = device.part, float(plan.throughput)
-    counts = zip(load.ram_blocks, part.ram_blocks or (), strict=part.ram_blocks is not None)
-    blocks = max((_share(n, available) for n, available in counts), default=None)
+    blocks = None
+    if part.ram_blocks is not None:
+        counts = zip(load.ram_blocks, part.ram_blocks, strict=True)
+        blocks = max((_share(used, available) for used, available in counts), default=None)
     return {
         "dsp": _share(load.dsp, part.dsp),
         "luts": None if part.luts is None else _share(load.luts, part.luts),

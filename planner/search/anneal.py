@@ -1,7 +1,8 @@
 """Simulated annealing of a placement: many cheap steps, where CP-SAT makes few good ones.
 
 The target is a period. Excess use of a device's resources costs energy, in shares of the device. Connections
-beyond P, and joins whose paths differ in hops, cost energy too. At energy 0 the placement keeps all rules.
+beyond a device's limit, and joins whose paths differ in hops, cost energy too. At energy 0 the placement keeps
+all rules. This module converts the instance to arrays; ``kernel`` has the steps.
 """
 
 from __future__ import annotations
@@ -71,6 +72,10 @@ def _similar_option(options: tuple[Option, ...], choice: Choice, part: Part) -> 
 def _fixed(
     instance: Instance, period: int, options: list[list[tuple[Option, ...]]], part_of: list[int]
 ) -> kernel.Fixed:
+    """Return the kernel's constants.
+
+    ``options``: options of each node, by part. ``part_of``: index of each device's part.
+    """
     model, cluster = instance.model, instance.cluster
     parts, nodes = cluster.parts, range(len(model.nodes))
     limits = [limits_at(instance, part, period) for part in parts]
@@ -78,31 +83,27 @@ def _fixed(
     columns = max(map(len, limits))
     costs = np.zeros((len(parts), len(nodes), max_options, columns), np.int64)
     similar = np.full((len(parts), len(parts), len(nodes), max_options), -1, np.int64)
+    # Indices as in ``kernel.Fixed``: device d, part p, node n, option o.
     for p, part in enumerate(parts):
         for n in nodes:
-            for w, option in enumerate(options[p][n]):
+            for o, option in enumerate(options[p][n]):
                 row = limited_costs(option.choice.cost, part)
-                costs[p, n, w, : len(row)] = row
+                costs[p, n, o, : len(row)] = row
                 for q, other in enumerate(parts):
-                    similar[p, q, n, w] = w if p == q else _similar_option(options[q][n], option.choice, other)
+                    similar[p, q, n, o] = o if p == q else _similar_option(options[q][n], option.choice, other)
     device_limits, connection_costs = np.zeros((2, len(part_of), columns), np.int64)
     for d, p in enumerate(part_of):
         device_limits[d, : len(limits[p])] = limits[p]
         connection_costs[d, : len(limits[p])] = connection_cost(parts[p])
-    ends = [
-        [
-            (b, e.bits, k)
-            for k, e in enumerate(model.edges)
-            for a, b in _both_directions(e.source, e.target)
-            if a == n
-        ]
-        for n in nodes
-    ]
+    ends: list[list[tuple[int, int, int]]] = [[] for _ in nodes]
+    for number, edge in enumerate(model.edges):
+        ends[edge.source].append((edge.target, edge.bits, number))
+        ends[edge.target].append((edge.source, edge.bits, number))
     joins: list[list[tuple[int, int]]] = [[] for _ in model.edges]
     for join, pair in enumerate(divergent_paths(model)):
-        for sign, edges in zip((1, -1), pair, strict=True):
-            for edge in edges:
-                joins[edge].append((join, sign))
+        for sign, path in zip((1, -1), pair, strict=True):
+            for number in path:
+                joins[number].append((join, sign))
     return kernel.Fixed(
         part=np.array(part_of),
         limits=device_limits,
@@ -119,10 +120,6 @@ def _fixed(
     )
 
 
-def _both_directions(a: int, b: int) -> tuple[tuple[int, int], ...]:
-    return (a, b), (b, a)
-
-
 def _rows(
     name: str, first: str, lists: Sequence[Sequence[tuple[int, ...]]], width: int
 ) -> dict[str, kernel.Ints]:
@@ -135,6 +132,7 @@ def _rows(
 
 
 def _state(fixed: kernel.Fixed, start: Placement, option_indices: list[int], joins: int) -> kernel.State:
+    """Return the kernel's state at a placement, before ``kernel.begin``. ``joins``: number of joins."""
     devices = len(fixed.part)
     return kernel.State(
         device=np.array(start.devices, np.int64),

@@ -1,6 +1,6 @@
 """Climb of the search: anneal from scratch, let CP-SAT balance pairs of devices, then anneal nearby.
 
-A climb may run in a process of its own.
+A climb may run in a process of its own. Its *effort* is in deterministic seconds (``limits``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STEPS = 4_000_000  # steps per annealing, which take one or two seconds
 STEPS_A_SECOND = 2_500_000  # steps of annealing per second of effort
 HOT, WARM = 0.1, (0.06, 0.03)  # initial temperatures: from HOT the start has no influence, from WARM it has
 FRESH_TRIES, WARM_TRIES = 4, 8  # maximum number of annealings from scratch, and of failed ones nearby
-TARGET_STEP = 0.15  # improvement that an annealing nearby targets, as a share of the distance to the bound
+TARGET_STEP = 0.15  # improvement that an annealing nearby targets, as a share of its distance to the bound
 PAIR_EFFORT = 1.0  # deterministic seconds for two devices
 MAX_PAIRS = 60  # maximum number of pairs per balancing
 PERIOD_WEIGHT = 4  # weight of the slower device in balancing, relative to the sum of all DRAM traffic
@@ -63,6 +63,7 @@ def climb(job: Climb) -> tuple[Placement | None, float]:
         period = _ticks(job.instance, best)
         target = period - max(int((period - job.lower_bound) * TARGET_STEP), 1)
         hot = WARM[failures % len(WARM)]
+        # numbers from 100: seeds other than those of the annealings from scratch
         candidate = anneal(Annealing(job.instance, best, target, _seed(job, 100 + failures), STEPS, hot))
         effort += STEPS / STEPS_A_SECOND
         if candidate is None or choose_priorities(job.instance, candidate) is None:
@@ -86,8 +87,8 @@ def _balance(job: Climb, best: Placement) -> tuple[Placement, float]:
     Return the placement and the effort.
     """
     devices = range(len(job.instance.cluster.devices))
-    tried: dict[tuple[int, int], tuple[object, ...]] = {}
-    order = random.Random(job.seed)
+    tried: dict[tuple[int, int], tuple[object, ...]] = {}  # layers with which a pair was last tried
+    generator = random.Random(job.seed)
     effort = 0.0
     for _ in range(MAX_PAIRS):
         periods = _periods(job.instance, best)
@@ -96,7 +97,8 @@ def _balance(job: Climb, best: Placement) -> tuple[Placement, float]:
         pairs = [p for p in itertools.combinations(devices, 2) if tried.get(p) != _layers_on(best, p)]
         if not pairs:
             break
-        jitter = {pair: 0.1 * max(periods) * order.random() for pair in pairs}
+        # the pair with the largest difference of periods; the jitter varies the choice
+        jitter = {pair: 0.1 * max(periods) * generator.random() for pair in pairs}
         pair = min(pairs, key=lambda p: min(periods[d] for d in p) - max(periods[d] for d in p) + jitter[p])
         tried[pair] = _layers_on(best, pair)
         candidate, pair_effort = _solve_pair(job, best, pair, periods)
@@ -105,6 +107,7 @@ def _balance(job: Climb, best: Placement) -> tuple[Placement, float]:
 
 
 def _layers_on(placement: Placement, pair: tuple[int, int]) -> tuple[object, ...]:
+    """Return the (node, device, choice) of each node on a pair of devices."""
     return tuple(
         (node, device, choice)
         for node, (device, choice) in enumerate(zip(placement.devices, placement.choices, strict=True))
@@ -123,7 +126,9 @@ def _solve_pair(
 ) -> tuple[Placement | None, float]:
     """Redistribute the layers of two devices: minimise the slower one's period, and the DRAM traffic of both.
 
-    Return the placement, None for no improvement, and the effort.
+    Return the placement, or None for no improvement, and the effort.
+
+    ``periods``: ticks of each device for a frame.
     """
     instance, pair_set = job.instance, frozenset(pair)
     slower = max(max(periods[d] for d in pair), job.lower_bound)

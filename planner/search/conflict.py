@@ -31,14 +31,14 @@ def misfit(instance: Instance) -> str | None:
             for parallelism in node.layer.parallelisms():
                 for storage in node.layer.storages:
                     cost = context.cost(node.layer, parallelism, storage, device.part.family)
-                    excesses = exceeded_limits(cost, device.part)
-                    worst = max(excesses, key=lambda entry: entry[1] / max(entry[2], 1))
-                    excess = worst[1] / max(worst[2], 1)
+                    excesses = [
+                        (needed / max(available, 1), resource, needed, available)
+                        for resource, needed, available in exceeded_limits(cost, device.part)
+                    ]
+                    excess, resource, needed, available = max(excesses, key=lambda entry: entry[0])
                     if best is None or excess < best[0]:
-                        best = (
-                            excess,
-                            f"{worst[1]:,} {worst[0]} of the {worst[2]:,} of {device.name}, the closest",
-                        )
+                        need = f"{needed:,} {resource} of the {available:,} of {device.name}, the closest"
+                        best = (excess, need)
         assert best is not None
         host_note = " (the host's)" if number in instance.model.pinned else ""
         return f"{node.name} fits no device{host_note}: at least, it takes {best[1]}"
@@ -73,6 +73,7 @@ def _relax(instance: Instance, rules: frozenset[str]) -> Instance:
 
 
 def _impossible(instance: Instance, rules: frozenset[str]) -> bool:
+    """Return True if CP-SAT proves that no placement keeps ``rules``, even at the longest period."""
     period = longest_period(instance)
     problem = Problem(instance, period, period, rules=rules, priorities="connections" in rules)
     solver = cp_model.CpSolver()

@@ -58,10 +58,8 @@ class Instance:
         self.ticks = min(math.lcm(*rates), MAX_TICKS)
 
     def __reduce__(self) -> tuple[type[Instance], tuple[Model, Cluster]]:
-        return Instance, (
-            self.model,
-            self.cluster,
-        )  # without the choices, which another process finds for itself
+        # without the cached options, which another process computes for itself
+        return Instance, (self.model, self.cluster)
 
     def layer_ticks(self, choice: Choice, part: Part) -> int:
         """Return the ticks of a frame in one layer: its cycles, or its bits at the device's full DRAM rate."""
@@ -127,13 +125,13 @@ class Instance:
         The host's device keeps its number.
         """
         devices = self.cluster.devices
-        name: dict[int, int] = {}
+        new_number: dict[int, int] = {}
         free = [n for n in range(len(devices)) if n != self.cluster.host]
         for device in placement.devices:
-            if device not in name and device != self.cluster.host:
-                name[device] = next(n for n in free if devices[n].part == devices[device].part)
-                free.remove(name[device])
-        return Placement(tuple(name.get(d, d) for d in placement.devices), placement.choices)
+            if device not in new_number and device != self.cluster.host:
+                new_number[device] = next(n for n in free if devices[n].part == devices[device].part)
+                free.remove(new_number[device])
+        return Placement(tuple(new_number.get(d, d) for d in placement.devices), placement.choices)
 
     def in_ticks(self, period: Fraction) -> int:
         """Return the ticks of a period, rounded up."""
@@ -167,6 +165,12 @@ def divergent_paths(model: Model) -> Iterable[tuple[Sequence[int], Sequence[int]
 def _divergent_parts(
     parent: dict[int, tuple[int, int]], first_step: tuple[int, int], second_step: tuple[int, int]
 ) -> tuple[list[int], list[int]]:
+    """Return the edges of two paths to a join, from the last node that both paths contain.
+
+    ``parent``: first edge into each node, and the edge's source.
+    ``first_step``, ``second_step``: last edge of each path, and its source.
+    """
+
     def path_back(last_step: tuple[int, int]) -> list[tuple[int, int]]:
         steps = [last_step]
         while steps[-1][1] in parent:

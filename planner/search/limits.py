@@ -1,4 +1,8 @@
-"""Limits of the planner's searches, and CP-SAT settings for reproducible searches."""
+"""Limits of the planner's searches, and CP-SAT settings for reproducible searches.
+
+The *effort* of a search is in deterministic seconds: CP-SAT's count of its work, which takes about that time
+and does not depend on the load of the machine. Searches limited by effort are therefore reproducible.
+"""
 
 from __future__ import annotations
 

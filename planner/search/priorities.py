@@ -18,7 +18,10 @@ def cut_edges(instance: Instance, placement: Placement) -> list[int]:
 
 
 def choose_priorities(instance: Instance, placement: Placement) -> dict[int, int] | None:
-    """Return a priority for each cut edge, below P and unique at both devices; None if none is found."""
+    """Return a priority for each cut edge, unique at both devices; None if none is found.
+
+    A priority is below the ``connections`` of both devices.
+    """
     edges = cut_edges(instance, placement)
     devices, all_edges = placement.devices, instance.model.edges
     ends = [(devices[all_edges[e].source], devices[all_edges[e].target]) for e in edges]
@@ -29,6 +32,11 @@ def choose_priorities(instance: Instance, placement: Placement) -> dict[int, int
 
 
 def _greedy(ends: Sequence[tuple[int, int]], limits: Sequence[int]) -> list[int] | None:
+    """Give each edge in order the lowest priority that is free at both devices; None if an edge has none.
+
+    ``ends``: devices of each edge.
+    ``limits``: number of priorities of each device.
+    """
     used: list[set[int]] = [set() for _ in limits]
     priorities = []
     for a, b in ends:
@@ -42,6 +50,7 @@ def _greedy(ends: Sequence[tuple[int, int]], limits: Sequence[int]) -> list[int]
 
 
 def _search(ends: Sequence[tuple[int, int]], limits: Sequence[int]) -> list[int] | None:
+    """Return the priorities that CP-SAT finds; None without a solution. Arguments: as for :func:`_greedy`."""
     cp = cp_model.CpModel()
     if any(min(limits[a], limits[b]) < 1 for a, b in ends):
         return None

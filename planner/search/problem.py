@@ -30,7 +30,7 @@ class Neighbourhood:
 
 @dataclass
 class Problem:
-    """CP-SAT model of the placements with a period, in ticks, within [low, high]. The goal is the caller's."""
+    """CP-SAT model of the placements with a period within [low, high] ticks. The caller adds the objective."""
 
     instance: Instance
     low: int
@@ -43,9 +43,8 @@ class Problem:
     def __post_init__(self) -> None:
         self.cp = cp_model.CpModel()
         self.period = self.cp.new_int_var(self.low, self.high, "period")
-        self.option_variables: dict[
-            tuple[int, int], list[tuple[Option, Var]]
-        ] = {}  # options by node and device
+        # by node and device: options, each with a variable that is 1 if the node has the option on the device
+        self.option_variables: dict[tuple[int, int], list[tuple[Option, Var]]] = {}
         self.on: dict[tuple[int, int], Var] = {}  # node is on device
         self.cut: dict[int, Var] = {}  # edge crosses the network
         self.touches: dict[tuple[int, int], Var] = {}  # cut edge starts or ends on device
@@ -72,6 +71,7 @@ class Problem:
         return self.instance.cluster.devices
 
     def _allowed(self, node: int) -> frozenset[int]:
+        """Return the devices on which a node may be."""
         host = self.instance.cluster.host
         if node in self.instance.model.pinned and "host" in self.rules:
             return frozenset([host])
@@ -81,6 +81,7 @@ class Problem:
         return frozenset([device]) if self._is_fixed(device) else self.neighbourhood.devices
 
     def _options(self, node: int, device: int) -> tuple[Option, ...]:
+        """Return a node's options on a device: the current one if the device's layers are fixed."""
         if self._is_fixed(device):
             assert self.neighbourhood is not None
             return (Option(self.low, self.neighbourhood.base.choices[node]),)
@@ -126,6 +127,7 @@ class Problem:
                 if len(ends) == 1:
                     self.cp.add(touch == ends[0])
                     continue
+                # touch = first xor second; the edge is not cut if both ends are on the device
                 first, second = ends
                 self.cp.add_bool_or(~first, ~second, ~cut)
                 self.cp.add_bool_or(~first, second, touch)
@@ -140,12 +142,14 @@ class Problem:
             self.cp.add(sum(self.cut[e] for e in path) == sum(self.cut[e] for e in other_path))
 
     def _constrain_used_devices(self) -> None:
+        """Constrain ``device_used`` to 1 for devices with layers, else 0."""
         for device in range(len(self.devices)):
             self.device_used[device] = self.cp.new_bool_var(f"d{device}")
             on_device = [on for (_, d), on in self.on.items() if d == device]
-            self.cp.add_max_equality(self.device_used[device], on_device) if on_device else self.cp.add(
-                self.device_used[device] == 0
-            )
+            if on_device:
+                self.cp.add_max_equality(self.device_used[device], on_device)
+            else:
+                self.cp.add(self.device_used[device] == 0)
 
     def _constrain_device(self, number: int, device: Device) -> None:
         """Constrain a device's DSPs, LUTs, RAM, DRAM, network and connections."""
@@ -154,7 +158,7 @@ class Problem:
             self.neighbourhood.period if self.neighbourhood and self._is_fixed(number) else self.period
         )
         usable: Linear = 1
-        if self.count_devices:
+        if self.count_devices:  # an unused device has no resources and no time
             usable, period = self.device_used[number], self.high * self.device_used[number]
         costs_by_option = [
             (limited_costs(option.choice.cost, part), variable)
@@ -169,7 +173,7 @@ class Problem:
             load = layers_load + cost_each * sum(touches.values())
             if rule in self.rules and limit is not None:
                 self.cp.add(load <= limit * usable)
-            elif rule in self.rules:
+            elif rule in self.rules:  # bits to or from DRAM, limited by the period
                 self.cp.add(self.instance.per_bit(part.dram) * load <= period)
         if "connections" in self.rules:
             self.cp.add(sum(touches.values()) <= part.connections * usable)
@@ -181,7 +185,7 @@ class Problem:
             self.cp.add(sum(touches.values()) == 0)
 
     def _choose_priorities(self) -> None:
-        """Constrain priorities: each cut edge has one, below P and unique at both ends."""
+        """Constrain priorities: each cut edge has one, below the limits of both devices and unique at both."""
         count = max(device.part.connections for device in self.devices)
         priority_of = {e: [self.cp.new_bool_var(f"e{e}p{p}") for p in range(count)] for e in self.cut}
         for edge, cut in self.cut.items():
@@ -206,7 +210,8 @@ class Problem:
         if self.neighbourhood:
             return  # the layers that stay distinguish the devices
         for earlier, later in interchangeable(self.instance):
-            has_layers: Var | None = None  # whether the earlier device has a layer yet
+            # true if the earlier device has one of the nodes so far; None before its first possible node
+            has_layers: Var | None = None
             for node in range(len(self.instance.model.nodes)):
                 if (node, later) in self.on:
                     if has_layers is None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from ortools.sat.python import cp_model
 
 from fanin.planner.cluster import Part
@@ -11,6 +14,14 @@ from fanin.planner.search.problem import limits_of
 
 PRECISION = 200  # bisection narrows the period to one part in PRECISION before it is minimised
 POOL_EFFORT = 5.0  # deterministic seconds per pooled problem
+
+
+class _NodeOption(NamedTuple):
+    """Option of a node on a part."""
+
+    costs: tuple[int, ...]  #: in the order of ``limited_costs``
+    variable: cp_model.IntVar  #: 1 if the node has this option
+    pinned: bool  #: true if the node is pinned to the host's device
 
 
 def period_bound(instance: Instance) -> int | None:
@@ -23,7 +34,7 @@ def period_bound(instance: Instance) -> int | None:
         return None
     low = 0
     while high - low > max(high // PRECISION, 1):
-        middle = (max(low, high // 4) + high) // 2
+        middle = (max(low, high // 4) + high) // 2  # at least 5/8 of ``high``, since ``low`` starts at 0
         if _pooled(instance, middle, middle) is None:
             low = middle
         else:
@@ -55,9 +66,7 @@ def _pooled(instance: Instance, low: int, high: int) -> int | None:
     period = cp.new_int_var(low, high, "period")
     cluster = instance.cluster
     host = cluster.devices[cluster.host].part
-    costs: dict[Part, list[tuple[tuple[int, ...], cp_model.IntVar, bool]]] = {
-        part: [] for part in cluster.parts
-    }
+    node_options: dict[Part, list[_NodeOption]] = {part: [] for part in cluster.parts}
     for node in range(len(instance.model.nodes)):
         pinned = node in instance.model.pinned
         variables = []
@@ -65,16 +74,18 @@ def _pooled(instance: Instance, low: int, high: int) -> int | None:
             for option in instance.options(node, part, low, high):
                 variable = cp.new_bool_var("")
                 variables.append((option.ticks - low, variable))
-                costs[part].append((limited_costs(option.choice.cost, part), variable, pinned))
+                costs = limited_costs(option.choice.cost, part)
+                node_options[part].append(_NodeOption(costs, variable, pinned))
         if not variables:
             return None
         cp.add_exactly_one([variable for _, variable in variables])
         cp.add(sum(extra_ticks * variable for extra_ticks, variable in variables) <= period - low)
     for part in cluster.parts:
         count = sum(device.part == part for device in cluster.devices)
-        _limit(cp, instance, part, costs[part], count, period)
+        _limit(cp, instance, part, node_options[part], count, period)
         if part == host:
-            _limit(cp, instance, part, [cost for cost in costs[part] if cost[2]], 1, period)
+            pinned_options = [option for option in node_options[part] if option.pinned]
+            _limit(cp, instance, part, pinned_options, 1, period)
     cp.minimize(period)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
@@ -89,13 +100,15 @@ def _limit(
     cp: cp_model.CpModel,
     instance: Instance,
     part: Part,
-    costs: list[tuple[tuple[int, ...], cp_model.IntVar, bool]],
+    node_options: Sequence[_NodeOption],
     count: int,
     period: cp_model.IntVar,
 ) -> None:
+    """Limit the total costs of the chosen options to the resources of ``count`` devices of a part."""
     per_bit = instance.per_bit(part.dram)
     for column, (_, limit) in enumerate(limits_of(part)):
+        load = sum(option.costs[column] * option.variable for option in node_options)
         if limit is not None:
-            cp.add(sum(cost[column] * variable for cost, variable, _ in costs) <= limit * count)
-        else:
-            cp.add(sum(per_bit * cost[column] * variable for cost, variable, _ in costs) <= period * count)
+            cp.add(load <= limit * count)
+        else:  # bits to or from DRAM, limited by the period
+            cp.add(per_bit * load <= period * count)

@@ -1,7 +1,7 @@
 """Search for a placement: a bound from pooled devices, annealing towards it, CP-SAT to prove or improve.
 
-Each step has a deterministic limit of effort, so the same input gives the same placement. There is also a
-wall-clock limit; the result records whether that stopped the search.
+Each step has a deterministic limit of effort, so the same input gives the same placement. A wall-clock limit
+also applies; the result records whether the clock stopped the search.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class Search:
 
     def __post_init__(self) -> None:
         self.end = time.monotonic() + self.limits.seconds * (1 - SETTLE_SHARE)
-        self._priorities = False  # whether CP-SAT must choose priorities, since a later choice has failed
+        # true once a placement had no valid priorities; CP-SAT then chooses priorities with the placement
+        self._with_priorities = False
 
     def run(self, start: Placement | None = None) -> SearchState:
         """Search until the gap is small enough or the effort is spent."""
@@ -76,6 +77,11 @@ class Search:
         return self.state
 
     def _search(self, start: Placement | None) -> None:
+        """Bound the period, find a first placement, and improve it.
+
+        CP-SAT solves a small model first. Climbs follow. CP-SAT then has the rest of the effort, to prove that
+        the placement is best or to improve it.
+        """
         bound = period_bound(self.instance)
         if bound is None:
             self.state.feasible = False
@@ -85,9 +91,9 @@ class Search:
             if candidate is not None:
                 self._accept(candidate)
         if self._is_small:
-            had_priorities = self._priorities
+            had_priorities = self._with_priorities
             self._solve_exactly(self.limits.effort * EXACT_EFFORT)
-            if self._priorities and not had_priorities:  # the best had no priorities: repeat with them
+            if self._with_priorities and not had_priorities:  # CP-SAT's placement had no valid priorities
                 self._solve_exactly(self.limits.effort * EXACT_EFFORT)
         if self._may_continue():
             self._climb()
@@ -135,7 +141,7 @@ class Search:
         if best is not None and self.instance.period(placement) >= self.instance.period(best):
             return False
         if choose_priorities(self.instance, placement) is None:
-            self._priorities = True
+            self._with_priorities = True
             return False
         self.state.placement = self.instance.canonical(placement)
         self.report(
@@ -147,7 +153,7 @@ class Search:
         """Solve the whole problem by CP-SAT, starting from the best placement."""
         if not self._may_continue():
             return
-        problem = Problem(self.instance, self.state.lower_bound, self.period, priorities=self._priorities)
+        problem = Problem(self.instance, self.state.lower_bound, self.period, priorities=self._with_priorities)
         problem.cp.minimize(problem.period)
         if self.state.placement is not None:
             problem.hint(self.state.placement)
@@ -178,14 +184,14 @@ class Search:
             start = self.state.placement or start
             climbs = [
                 Climb(
-                    self.instance,
-                    start,
-                    is_valid,
-                    int(bound * (1 + excess)),
-                    bound,
-                    int(bound * (1 + self._target_gap)),
-                    1000 * self.limits.seed + number + k,
-                    self.end,
+                    instance=self.instance,
+                    start=start,
+                    is_valid=is_valid,
+                    target=int(bound * (1 + excess)),
+                    lower_bound=bound,
+                    goal_period=int(bound * (1 + self._target_gap)),
+                    seed=1000 * self.limits.seed + number + k,
+                    end=self.end,
                 )
                 for k in range(PARALLEL_CLIMBS)
             ]

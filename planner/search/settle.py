@@ -1,4 +1,7 @@
-"""Choice among placements of equal throughput: fewest devices, then fewest cut bits, then first in order."""
+"""Choice among placements of equal throughput: fewest devices, then fewest cut bits, then first in order.
+
+The order of placements is that of the sequences of their nodes' devices.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from fanin.planner.search.limits import Limits, configure
 from fanin.planner.search.priorities import choose_priorities
 from fanin.planner.search.problem import Linear, Problem
 
-CHUNK_BITS = 40  # maximum bits of a goal that orders the devices of a chunk of nodes
+CHUNK_BITS = 40  # maximum bits of a goal in ``_in_order``
 
 
 Goal = Callable[[Problem], Linear]
@@ -47,7 +50,10 @@ def settle(instance: Instance, placement: Placement, limits: Limits, effort: flo
 
 
 def _in_order(instance: Instance) -> Iterator[Goal]:
-    """Yield goals that, minimised in turn, minimise the sequence of the nodes' devices."""
+    """Yield goals that, minimised in turn, minimise the sequence of the nodes' devices.
+
+    A goal reads the devices of some nodes as the digits of a number with base ``count``.
+    """
     count = len(instance.cluster.devices)
     chunk = max(int(CHUNK_BITS / max(count.bit_length(), 1)), 1)
     nodes = [n for n in range(len(instance.model.nodes)) if n not in instance.model.pinned]
@@ -75,10 +81,11 @@ class _State:
         self._effort, self.used_effort = effort, 0.0
         self._period = period
         self._reached_goals: list[tuple[Goal, int]] = []
-        self._priorities = False  # whether CP-SAT must choose priorities
+        self._priorities = False  # true if CP-SAT must choose priorities with the placement
         self._problem = self._new_problem()
 
     def _new_problem(self) -> Problem:
+        """Return the problem with the minima of all goals so far as constraints."""
         problem = Problem(
             self.instance, self._period, self._period, count_devices=True, priorities=self._priorities
         )

@@ -1,9 +1,14 @@
-"""First placement of a search: each device in turn takes as many of the next layers as fit at a period."""
+"""First placement of a search: each device in turn takes as many of the next layers as fit at a period.
+
+A pass over the devices succeeds or fails at one period. The period grows until a pass succeeds. Bisection then
+shortens it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 from fanin.planner.cluster import Part
@@ -28,6 +33,7 @@ def first_placement(instance: Instance, low: int) -> Placement | None:
 
 
 def _shortest_period_placement(instance: Instance, low: int, *, backtrack: bool) -> Placement | None:
+    """Return the placement of the shortest period at which a pass succeeds; None if none does."""
     best, low_period, high_period = None, low, low
     for _ in range(GROWTHS):
         best = _run_pass(instance, high_period, backtrack=backtrack)
@@ -71,9 +77,21 @@ def _run_pass(instance: Instance, period: int, *, backtrack: bool) -> Placement 
     return _Pass(instance, period, backtrack).placement(0, 0)
 
 
+class _Segment(NamedTuple):
+    """Consecutive layers that fit one device; on the host's device also the order's last layers."""
+
+    end: int  #: position in the order of the first layer after the segment
+    nodes: list[int]
+    choices: list[Choice]  #: choice of each node
+
+
 @dataclass
 class _Pass:
-    """Pass over the devices, the host's first, which assigns a segment of the layers' order to each."""
+    """Pass over the devices, the host's first, which assigns a segment of the layers' order to each.
+
+    The last layers of the order (loss and output) are pinned to the host. The host's device takes them in
+    addition to its segment, which is the first one.
+    """
 
     instance: Instance
     period: int  #: ticks
@@ -90,9 +108,10 @@ class _Pass:
         self.spans = [(positions[e.source], positions[e.target]) for e in model.edges if not e.label]
         self.allowed = _boundary_check(self.spans, self.tail)
         self.devices = [cluster.host, *(n for n in range(len(cluster.devices)) if n != cluster.host)]
-        self.segments: list[tuple[int, list[int], list[Choice]]] = []  # device, its nodes, their choices
+        self.assigned: list[tuple[int, _Segment]] = []  # (device, segment)
         self.failed: set[tuple[int, int]] = set()  # arguments of ``placement`` that have failed
-        self.segment_cache: dict[tuple[Part, bool, int], list[tuple[int, list[int], list[Choice]]]] = {}
+        # by part, true for the host's device, and first position
+        self.segment_cache: dict[tuple[Part, bool, int], list[_Segment]] = {}
 
     def placement(self, number: int, begin: int) -> Placement | None:
         """Return the placement with all remaining layers on the remaining devices; None if there is none.
@@ -106,29 +125,31 @@ class _Pass:
             return None
         device = self.devices[number]
         segments = self._segments(device, begin)
-        for end, nodes, chosen in segments if self.backtrack else segments[:1]:
-            self.segments.append((device, nodes, chosen))
-            completed = self.placement(number + 1, end)
+        for segment in segments if self.backtrack else segments[:1]:
+            self.assigned.append((device, segment))
+            completed = self.placement(number + 1, segment.end)
             if completed is not None:
                 return completed
-            self.segments.pop()
+            self.assigned.pop()
+        # leave the device empty
         completed = self.placement(number + 1, begin) if number and (self.backtrack or not segments) else None
         if completed is None:
             self.failed.add((number, begin))
         return completed
 
     def _complete(self) -> Placement | None:
-        assigned = {
+        """Return the placement of all segments; None if paths to a join differ in hops."""
+        device_and_choice = {
             node: (device, choice)
-            for device, nodes, chosen in self.segments
-            for node, choice in zip(nodes, chosen, strict=True)
+            for device, segment in self.assigned
+            for node, choice in zip(segment.nodes, segment.choices, strict=True)
         }
-        devices, choices = zip(*(assigned[node] for node in range(len(self.order))), strict=True)
+        devices, choices = zip(*(device_and_choice[node] for node in range(len(self.order))), strict=True)
         placement = Placement(devices, choices)
         return placement if _equal_hops(self.instance, placement) else None
 
-    def _segments(self, device: int, begin: int) -> list[tuple[int, list[int], list[Choice]]]:
-        """Return the possible segments of a device, the longest first: end in the order, nodes, choices."""
+    def _segments(self, device: int, begin: int) -> list[_Segment]:
+        """Return the possible segments of a device from position ``begin`` on, the longest first."""
         model, cluster = self.instance.model, self.instance.cluster
         part, host = cluster.devices[device].part, device == cluster.host
         if (part, host, begin) in self.segment_cache:
@@ -148,7 +169,7 @@ class _Pass:
             if chosen is None:
                 break
             if _cuts_fit(self.instance, cut_bits, part, self.period):
-                segments.insert(0, (end, nodes, chosen))
+                segments.insert(0, _Segment(end, nodes, chosen))
         return segments
 
 
@@ -187,6 +208,7 @@ def _cut_bits(
 
 
 def _cuts_fit(instance: Instance, cut_bits: Sequence[int], part: Part, period: int) -> bool:
+    """Return True if a device can have a connection for each of ``cut_bits`` within the period."""
     max_connections = part.connections if part.network else 0
     return len(cut_bits) <= max_connections and sum(cut_bits) * instance.per_bit(part.network) <= period
 
@@ -194,7 +216,12 @@ def _cuts_fit(instance: Instance, cut_bits: Sequence[int], part: Part, period: i
 def _fitting_choices(
     instance: Instance, nodes: Sequence[int], part: Part, period: int, connections: int
 ) -> list[Choice] | None:
-    """Return choices with which ``nodes`` fit one device, by a greedy search with swaps; None for failure."""
+    """Return choices with which ``nodes`` fit one device; None for failure.
+
+    The search is greedy. It starts from each node's option with the smallest share of the limits. While a limit
+    is exceeded, it swaps the option that reduces the excess at the lowest price: increase of the shares per
+    reduction of the excess.
+    """
     limits = [
         limit - connections * cost
         for limit, cost in zip(limits_at(instance, part, period), connection_cost(part), strict=True)
@@ -211,10 +238,10 @@ def _fitting_choices(
         return sum(cost / limit for cost, limit in zip(costs, scale, strict=True))
 
     shares = [[share(costs) for costs, _ in node_options] for node_options in options]
-    chosen = [row.index(min(row)) for row in shares]
+    chosen = [row.index(min(row)) for row in shares]  # index of each node's option
     total = [
-        sum(node_options[i][0][k] for node_options, i in zip(options, chosen, strict=True))
-        for k in range(len(limits))
+        sum(node_options[index][0][resource] for node_options, index in zip(options, chosen, strict=True))
+        for resource in range(len(limits))
     ]
 
     def excess(costs: Sequence[int]) -> float:
@@ -222,18 +249,17 @@ def _fitting_choices(
 
     while (current_excess := excess(total)) > 0:
         best = None
-        for place, (node_options, i) in enumerate(zip(options, chosen, strict=True)):
-            for j in range(len(node_options)):
-                new_total = [
-                    t - a + b for t, a, b in zip(total, node_options[i][0], node_options[j][0], strict=True)
-                ]
+        for position, (node_options, index) in enumerate(zip(options, chosen, strict=True)):
+            old_costs, _ = node_options[index]
+            for new_index, (new_costs, _) in enumerate(node_options):
+                new_total = [t - old + new for t, old, new in zip(total, old_costs, new_costs, strict=True)]
                 gain = current_excess - excess(new_total)
                 if gain > 1e-12:
                     price = max(share(new_total) - share(total), 1e-9) / gain
                     if best is None or price < best[0]:
-                        best = price, place, j, new_total
+                        best = price, position, new_index, new_total
         if best is None:
             return None
-        _, place, j, total = best
-        chosen[place] = j
-    return [node_options[i][1] for node_options, i in zip(options, chosen, strict=True)]
+        _, position, new_index, total = best
+        chosen[position] = new_index
+    return [node_options[index][1] for node_options, index in zip(options, chosen, strict=True)]

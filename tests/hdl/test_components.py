@@ -17,7 +17,8 @@ from fanin.cnn.layers.conv import Conv
 from fanin.cnn.layers.dense import Dense
 from fanin.cnn.layers.kinds import layer_kinds
 from fanin.cnn.layers.layer import Parallelism, Shape
-from fanin.cnn.layers.schedule import Raster, Schedule
+from fanin.cnn.layers.raster import Raster
+from fanin.cnn.layers.schedule import Schedule
 from fanin.cnn.memory import Frames, StoreConfig
 from fanin.cnn.parts import Placement
 from fanin.codec.facts import Bfp

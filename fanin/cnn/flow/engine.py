@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fanin.cnn.flow.times import Cycles, paced
-from fanin.cnn.layers.schedule import ENGINE, HAND_OVER, Raster, Schedule, Way
+from fanin.cnn.layers.raster import HAND_OVER, Raster
+from fanin.cnn.layers.schedule import ENGINE, Schedule, Way
 
 
 def block_outputs(schedule: Schedule, arrivals: Cycles, position_cycles: int) -> Cycles:

@@ -136,7 +136,8 @@ class Execution:
         arrays = tables.actors, tables.channels, tables.ports, tables.counts, tables.readers
         index = _blocked_port(*arrays, done, actor, self.fired[actor])
         port = tables.graph_ports[index]
-        *_, writer, first, last = tables.channels[port.channel]
+        channel = tables.channels[port.channel]
+        writer, first, last = channel[WRITER], channel[FIRST_READER], channel[LAST_READER]
         limit = _count_at(tables.ports, tables.counts, index, LIMIT, self.fired[actor])
         lacks_tokens = port.reads and limit > done[writer]
         slowest = min(tables.readers[first:last], key=lambda reader: done[reader])
@@ -178,8 +179,8 @@ def _blocked_port(actors, channels, ports, counts, readers, done, actor, firing)
             limit -= channels[channel, MAX_LEAD]
         else:
             limit -= channels[channel, CAPACITY]
-        for r in range(channels[channel, FIRST_READER], channels[channel, LAST_READER]):
-            if readers[r] != port and limit > done[readers[r]]:
+        for index in range(channels[channel, FIRST_READER], channels[channel, LAST_READER]):
+            if readers[index] != port and limit > done[readers[index]]:
                 return port
     return -1
 
@@ -214,8 +215,8 @@ def _earliest_time(actors, channels, ports, counts, readers, delay, times, curso
                 )
             continue
         tokens -= channels[channel, CAPACITY]
-        for r in range(channels[channel, FIRST_READER], channels[channel, LAST_READER]):
-            reader = readers[r]
+        for index in range(channels[channel, FIRST_READER], channels[channel, LAST_READER]):
+            reader = readers[index]
             if tokens > ports[reader, INITIAL]:
                 earliest = max(
                     earliest,
@@ -229,7 +230,7 @@ def _run(actors, channels, ports, counts, readers, intervals, delay, times, time
     """Return the firings of each actor and the tokens done by each port; fill ``times`` if ``timed``.
 
     The queue holds actors that may have become able to fire. An actor fires as often as it can, then queues the
-    other actors at its channels: the writer, at index FIRST_READER − 1 of the loop, and all readers.
+    other actors at its channels: the writer (index FIRST_READER − 1 of the loop) and all readers.
     """
     fired, done = np.zeros(len(actors), np.int64), ports[:, INITIAL].copy()
     cursors = np.zeros((2, len(ports)), np.int64)
@@ -259,9 +260,10 @@ def _run(actors, channels, ports, counts, readers, intervals, delay, times, time
             continue
         for port in range(first, last):
             channel = ports[port, CHANNEL]
-            for r in range(channels[channel, FIRST_READER] - 1, channels[channel, LAST_READER]):
-                other = channels[channel, WRITER] if r < channels[channel, FIRST_READER] else readers[r]
-                owner = ports[other, OWNER]
+            first_reader = channels[channel, FIRST_READER]
+            for index in range(first_reader - 1, channels[channel, LAST_READER]):
+                other_port = channels[channel, WRITER] if index < first_reader else readers[index]
+                owner = ports[other_port, OWNER]
                 if owner != actor and not queued[owner]:
                     queue[(head + queue_length) % len(actors)] = owner
                     queued[owner], queue_length = True, queue_length + 1

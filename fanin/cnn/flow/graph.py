@@ -19,7 +19,7 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """Cumulative number of tokens up to firing k: counts[k mod period] + step · (k div period)."""
+    """Cumulative number of tokens, firing k included: counts[k mod period] + step · (k div period)."""
 
     counts: Counts  #: cumulative counts of the firings of one period
     step: int  #: tokens of a period
@@ -75,15 +75,16 @@ class Channel:
     name: str  #: name of the channel, for messages
     owner: str  #: name of the stage or edge to which it belongs
     capacity: int  #: number of tokens
-    free_delay: float = (
-        1  #: cycles from a token's taking until its room is free, unless its reader says otherwise
-    )
+    free_delay: float = 1  #: cycles from a token's taking until its room is free; default of ``Graph.take``
     max_lead: int = 1  #: tokens by which one reader may lead the others
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Selection of a channel's tokens: of every ``size`` tokens those at ``indices``, which ascend."""
+    """Selection of a channel's tokens: of every ``size`` tokens those at ``indices``, which ascend.
+
+    With k indices, token n of the selection is token size · (n div k) + indices[n mod k] of the channel.
+    """
 
     size: int
     indices: tuple[int, ...]
@@ -97,6 +98,10 @@ class Selection:
         return self._channel_pattern(tokens, 1)
 
     def _channel_pattern(self, tokens: Pattern, offset: int) -> Pattern:
+        """Return the channel's tokens up to the selection's token number ``tokens`` − 1 + ``offset``.
+
+        ``offset``: 0 to include this token, 1 to stop before it.
+        """
         period = lcm(tokens.step, len(self.indices)) // tokens.step * tokens.period
         frames, index = np.divmod(tokens.first(period) - 1 + offset, len(self.indices))
         position = np.asarray(self.indices, np.int64)[index] + 1 - offset
@@ -157,9 +162,12 @@ class Graph:
         return self.channels[-1]
 
     def actor(self, name: str, owner: str, firings: int, intervals: Any = 1) -> Actor:
-        """Add an actor that fires at most every ``intervals`` cycles, and return it."""
-        paces = np.atleast_1d(np.asarray(intervals, float))
-        self.actors.append(Actor(len(self.actors), name, owner, firings, paces))
+        """Add an actor that fires at most every ``intervals`` cycles, and return it.
+
+        ``intervals``: a number, or a sequence that repeats.
+        """
+        interval_array = np.atleast_1d(np.asarray(intervals, float))
+        self.actors.append(Actor(len(self.actors), name, owner, firings, interval_array))
         return self.actors[-1]
 
     def scaled(self, factors: Mapping[str, float]) -> Graph:

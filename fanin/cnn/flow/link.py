@@ -1,7 +1,7 @@
 """Flow model of an edge between devices: a row is sent in frames, each as soon as it is full and has room.
 
-The model is a connection of docs/systems/link.md on which no frame is lost. It has a buffer of unacknowledged
-frames at the sender, a wire, and a buffer of received frames at the receiver.
+The model is a connection of docs/systems/link.md on which no frame is lost: a buffer of unacknowledged frames
+at the sender, a wire, and a buffer of received frames at the receiver.
 """
 
 from __future__ import annotations
@@ -59,7 +59,12 @@ class Link:
         return self.latency + ACK_DELAY + SEND_LATENCY + self._crossing(ACK_BEATS) + RECEIVE_LATENCY
 
     def _crossing(self, beats: int) -> float:
-        """Return a frame's cycles from MAC to MAC. Each MAC and the switch store the whole frame first."""
+        """Return the cycles from a frame's first beat at the sender's MAC to its last beat at the receiver's
+        MAC.
+
+        Each MAC and the switch store the whole frame before they send it on, so four times add up: beats into
+        the MAC, bits on two links, the wire, beats out of the MAC.
+        """
         bits = 8 * (BEAT_BYTES * beats + PREAMBLE_BYTES + FCS_BYTES)
         later_beats = beats - 1
         return later_beats * max(1, MAC_WIDTH / self.rate) + 2 * bits / self.rate + self.wire + later_beats
@@ -107,9 +112,8 @@ class Wiring:
     """Network between devices: their clock, and the rates of their ports."""
 
     clock: float = CLOCK_MHZ * 1e6  #: clock of all devices in Hz
-    rates: Mapping[Hashable, float] = field(
-        default_factory=dict
-    )  #: bits per second by device; default PORT_RATE
+    #: bits per second by device; default PORT_RATE
+    rates: Mapping[Hashable, float] = field(default_factory=dict)
 
     def links(self, network: Network, devices: Sequence[Hashable]) -> dict[Edge, Link]:
         """Return the link of each edge between two devices. ``devices``: device of each stage."""

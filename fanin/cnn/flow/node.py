@@ -1,4 +1,12 @@
-"""Dataflow graph of a build: actors of stages, FIFOs between stages, rings of saved maps, and batches."""
+"""Dataflow graph of a build: actors of stages, FIFOs between stages, rings of saved maps, and batches.
+
+The graph consists of:
+
+- each stage's own actors, which its layer adds (``fanin/cnn/layers/KIND.py``)
+- for each edge and direction, the FIFO, the change of width and the link to another device
+- for each stage that saves maps, the ring in memory that delays them until the backward pass
+- for each trained stage, an actor that admits a batch's frames after the previous batch's update
+"""
 
 from __future__ import annotations
 
@@ -8,10 +16,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fanin.cnn.facts import Consumer, Network, Stage
-from fanin.cnn.flow import parts as p
 from fanin.cnn.flow.graph import Actor, Channel, Graph, Pattern, Source, at_first, at_last
 from fanin.cnn.flow.link import Edge, Link
-from fanin.cnn.flow.parts import Parts
+from fanin.cnn.flow.parts import MEMORY_LATENCY, READ_LATENCY, WRITE_LATENCY, Parts
 from fanin.cnn.flow.sizes import Flow
 from fanin.cnn.flow.stages import Flows, StageActors
 from fanin.cnn.layers.input import Input
@@ -113,7 +120,7 @@ class NodeGraph:
         pace = max(1.0, stage.parallelism.po / BEAT_WORDS, self.period / transfers)
         depth = read_depth(stage.parallelism.po) * BEAT_WORDS // stage.parallelism.po
         actor, words = parts.actor("forward", transfers, pace), parts.channel("outputs", depth)
-        self.graph.give(actor, words, delay=p.MEMORY_LATENCY + 24)
+        self.graph.give(actor, words, delay=MEMORY_LATENCY + 24)
         if not any(self._is_label(consumer) for consumer in self.network.consumers[index]):
             self.images.append(words)
         return words
@@ -141,14 +148,14 @@ class NodeGraph:
         ring = parts.channel("the ring", self.sizes.rings[index])
         self.graph.take(writes, queue)
         self.graph.give(
-            writes, ring, at_last(frames.beats), at_first(frames.beats), p.MEMORY_LATENCY + p.WRITE_LATENCY
+            writes, ring, at_last(frames.beats), at_first(frames.beats), MEMORY_LATENCY + WRITE_LATENCY
         )
         reads = parts.actor("reads", frames.beats)
         beats = parts.channel("the queue of replayed words", read_depth(frames.lanes))
         self.graph.take(
-            reads, ring, at_first(frames.beats), at_last(frames.beats), p.MEMORY_LATENCY + p.READ_LATENCY
+            reads, ring, at_first(frames.beats), at_last(frames.beats), MEMORY_LATENCY + READ_LATENCY
         )
-        self.graph.give(reads, beats, delay=p.MEMORY_LATENCY + p.READ_LATENCY)
+        self.graph.give(reads, beats, delay=MEMORY_LATENCY + READ_LATENCY)
         return parts.gearbox("replayed words", Source(beats), frames.words, BEAT_WORDS, frames.lanes)
 
     def _add_backward(self, index: int) -> None:
@@ -213,6 +220,7 @@ class NodeGraph:
         """Add the actor that admits a batch's frames once the previous batch has updated the parameters."""
         parts, stage = self._parts(index), self.network.stages[index]
         gate = parts.actor("admits", 1, self.pace)
+        # Every frame of batch k needs the k · batch finished frames of the earlier batches, none of its own.
         batch_barrier = Pattern(np.zeros(self.batch, np.int64), self.batch)
         for number, (actor, firings, latency) in enumerate(flows.gradient_actors):
             finished = parts.channel(f"finished frames ({number})", 1 << 40)
@@ -220,7 +228,7 @@ class NodeGraph:
                 FINISH_LATENCY + max(stage.layer.parameters, self.updates.get(index, 0)) + UPDATE_LATENCY
             )
             if stage.storage is Storage.DRAM:  # parameters are read, written and acknowledged
-                update_latency += 2 * p.MEMORY_LATENCY + p.READ_LATENCY + p.WRITE_LATENCY
+                update_latency += 2 * MEMORY_LATENCY + READ_LATENCY + WRITE_LATENCY
             self.gradient_ends.append((actor, latency, update_latency))
             self.graph.give(actor, finished, at_last(firings), delay=latency + update_latency + ADMIT_LATENCY)
             self.graph.take(gate, finished, batch_barrier, batch_barrier)

@@ -23,7 +23,8 @@ from fanin.cnn.layers.latencies import (
     RESULT_LINES,
 )
 from fanin.cnn.layers.layer import ceil_div
-from fanin.cnn.layers.schedule import Raster, Schedule, Way
+from fanin.cnn.layers.raster import Raster
+from fanin.cnn.layers.schedule import Schedule, Way
 
 MEMORY_LATENCY = 64  #: cycles from a burst's address to its first beat, or from its last beat to the response
 WRITE_LATENCY = 11  #: cycles, besides memory's, from a frame's last word in a queue until the frame may be read
@@ -146,8 +147,8 @@ def row_transfers(raster: Raster, words: int) -> int:
 
 def forward_latency(schedule: Schedule) -> int:
     """Return the cycles from a step of the forward engine to its sum: lines, products and their tree, fold."""
-    depth = 1 if schedule.depthwise else schedule.lanes_in
-    return LINES + MULTIPLIER + ADDER * (depth - 1).bit_length() + ADDER + 1
+    tree_inputs = 1 if schedule.depthwise else schedule.lanes_in
+    return LINES + MULTIPLIER + ADDER * (tree_inputs - 1).bit_length() + ADDER + 1
 
 
 def block_steps(schedule: Schedule, way: Way) -> int:
@@ -172,14 +173,14 @@ def input_gradient(
     parts: Parts,
     schedule: Schedule,
     gradients: Source,
-    terms: int,
+    term_latency: int,
     *companions: Source,
     extra_delay: float = 0,
 ) -> tuple[Channel, Actor]:
     """Add the input-gradient engine. Return the stream of input gradients, and the engine's actor.
 
     ``gradients``: gradient of the output.
-    ``terms``: cycles from a step to its terms.
+    ``term_latency``: cycles from a step to its terms.
     ``companions``, ``extra_delay``: as in :meth:`Parts.row_ring`.
     """
     way, outputs, p = Way.INPUT_GRADIENT, schedule.outputs, schedule.p
@@ -190,7 +191,7 @@ def input_gradient(
     actor = parts.actor("input gradient", schedule.blocks, schedule.block_cycles(way))
     steps = block_steps(schedule, way)
     parts.graph.take(actor, blocks, delay=steps + BLOCK_FREED)
-    sum_delay = steps + terms - PLACES + GRADIENT_ROW_LATENCY
+    sum_delay = steps + term_latency - PLACES + GRADIENT_ROW_LATENCY
     parts.graph.give(actor, sums, rows_done(schedule), rows_needed(schedule), sum_delay)
     return parts.row_reader("input gradients", sums, schedule.features, p.pi), actor
 

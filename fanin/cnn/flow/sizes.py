@@ -2,6 +2,7 @@
 
 Every stage is a deterministic process on streams. Whether a node deadlocks therefore depends on the sizes
 of its FIFOs alone, never on timing. Branches that join differ in delay, so a FIFO must hold the earlier words.
+The *skew* of an edge is the size of its FIFO in transfers.
 
 A frame enters every ``period`` cycles. The model computes the cycle in which each position (row, column) of
 each map leaves its stage. A FIFO as large as the backlog of this schedule neither stops nor slows the node.

@@ -1,15 +1,26 @@
-"""Builder of a stage's actors in the flow model; each kind of layer calls it.
+"""Builder of a stage's actors in the flow model.
 
-``fanin/cnn/layers/KIND.py`` calls it in ``actors`` and ``actors_back``.
+``fanin/cnn/layers/KIND.py`` calls the builder in ``actors`` and ``actors_back``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fanin.cnn.flow import parts as p
 from fanin.cnn.flow.graph import Actor, Channel, Graph, Source, at_first
-from fanin.cnn.flow.parts import Parts
+from fanin.cnn.flow.parts import (
+    BLOCK_FREED,
+    MEMORY_LATENCY,
+    READ_LATENCY,
+    RESULT_ROW_LATENCY,
+    SLICE_PAYLOADS,
+    Parts,
+    block_steps,
+    forward_latency,
+    row_transfers,
+    rows_done,
+    rows_needed,
+)
 from fanin.cnn.layers.layer import Layer, Parallelism, Storage, ceil_div
 from fanin.cnn.layers.port import BEAT_WORDS
 from fanin.cnn.layers.schedule import Schedule, Way
@@ -19,7 +30,7 @@ from fanin.cnn.layers.schedule import Schedule, Way
 class Flows:
     """Streams of a stage in the graph, named like the ports of its component.
 
-    None: not added, or not present.
+    None: the stage has no such stream, or the stream is not added yet.
     """
 
     output: Source | None = None
@@ -87,9 +98,9 @@ class StageActors:
     def give_and_save(self, source: Source) -> Flows:
         """Add a register slice to the next layer, and one to memory if the layer saves words."""
         transfers = self.transfers
-        flows = Flows(Source(self.parts.copy("outputs", source, transfers, p.SLICE_PAYLOADS)))
+        flows = Flows(Source(self.parts.copy("outputs", source, transfers, SLICE_PAYLOADS)))
         if self.layer.saved_words:
-            flows.save = Source(self.parts.copy("saved words", source, transfers, p.SLICE_PAYLOADS))
+            flows.save = Source(self.parts.copy("saved words", source, transfers, SLICE_PAYLOADS))
         return flows
 
     def windows(self, source: Source, schedule: Schedule, admissions: Channel | None = None) -> Channel:
@@ -98,8 +109,8 @@ class StageActors:
         ``admissions``: channel of which a frame's first block takes a token.
         """
         parts, raster, lanes = self.parts, schedule.features, self.parallelism
-        result_latency = p.forward_latency(schedule)
-        memory_wait = self.memory_wait(p.row_transfers(raster, lanes.pi))
+        result_latency = forward_latency(schedule)
+        memory_wait = self.memory_wait(row_transfers(raster, lanes.pi))
         rows = parts.row_ring("rows", source, raster, schedule.feature_rows, lanes.pi, extra_delay=memory_wait)
         results = parts.channel("results", schedule.result_rows)
         engine = self.forward_engine(schedule, rows, results, result_latency)
@@ -115,14 +126,14 @@ class StageActors:
 
         ``result_latency``: cycles from a step to its result.
         """
-        steps = p.block_steps(schedule, Way.FORWARD)
+        steps = block_steps(schedule, Way.FORWARD)
         cycles = max(schedule.block_cycles(Way.FORWARD), self._pass_cycles)
         actor = self.parts.actor("forward", schedule.blocks, cycles)
         extra_cycles = cycles - schedule.block_cycles(Way.FORWARD)
         self.graph.take(
-            actor, rows, p.rows_needed(schedule), p.rows_done(schedule), extra_cycles + steps + p.BLOCK_FREED
+            actor, rows, rows_needed(schedule), rows_done(schedule), extra_cycles + steps + BLOCK_FREED
         )
-        self.graph.give(actor, results, delay=extra_cycles + steps + result_latency + p.RESULT_ROW_LATENCY)
+        self.graph.give(actor, results, delay=extra_cycles + steps + result_latency + RESULT_ROW_LATENCY)
         return actor
 
     @property
@@ -133,7 +144,9 @@ class StageActors:
     def memory_wait(self, transfers: int) -> int:
         """Return the cycles from a frame's last transfer until DRAM answers the frame's first request.
 
-        ``transfers``: transfers of the frame. The request is sent with the first one. 0 for parameters on chip.
+        The request is sent with the frame's first transfer. The wait is 0 for parameters on chip.
+
+        ``transfers``: transfers of the frame.
         """
-        latency = p.MEMORY_LATENCY + p.READ_LATENCY if self.storage is Storage.DRAM else 0
+        latency = MEMORY_LATENCY + READ_LATENCY if self.storage is Storage.DRAM else 0
         return max(latency - transfers, 0)

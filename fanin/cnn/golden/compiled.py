@@ -1,7 +1,10 @@
 """Compiled kernels of the CNN's golden model: bits of the readable kernels, hundreds of times faster.
 
-Callers flush subnormal operands; ``_add`` and ``_multiply`` flush subnormal results. NaNs become canonical at
-the end. The innermost loops run over independent elements, so that numba vectorises them.
+Each public function has a compiled kernel of the same name with an underscore. The function flushes subnormal
+operands, orders the axes for the kernel, and makes the result's NaNs canonical. ``_add`` and ``_multiply``
+flush subnormal results. The innermost loops run over independent elements, so that numba vectorises them.
+
+T is the sum of an adder tree, in the order of ``folds.tree``.
 """
 
 from __future__ import annotations
@@ -73,6 +76,7 @@ def _accumulate(total, factors, rows, terms):
 
 @_compiled
 def _outputs(x, w, sy, sx, pic, y):
+    """Add the convolution of ``x`` to ``y``. Axes of ``w``: (ky, kx, group, input channel, output channel)."""
     terms = np.empty((pic, w.shape[4]), np.float32)
     for frame, oy, ox, g in np.ndindex(y.shape[:4]):
         for ky in range(w.shape[0]):
@@ -84,6 +88,7 @@ def _outputs(x, w, sy, sx, pic, y):
 
 @_compiled
 def _input_gradient(w, dy, sy, sx, poc, dx):
+    """Add each input's gradient to ``dx``. Axes of ``w``: (ky, kx, group, output channel, input channel)."""
     terms = np.empty((poc, w.shape[4]), np.float32)
     for frame, oy, ox, g in np.ndindex(dy.shape[:4]):
         gradients = dy[frame, oy, ox, g]
@@ -96,6 +101,7 @@ def _input_gradient(w, dy, sy, sx, poc, dx):
 
 @_compiled
 def _weight_gradient(x, dy, sy, sx, ph, v):
+    """Fold the weights' gradient into ``v``. Axes of ``v``: (ky, kx, group, input channel, output channel)."""
     terms = np.empty((ph, v.shape[4]), np.float32)
     factors = np.empty(ph, np.float32)
     for frame in range(dy.shape[0]):
@@ -142,6 +148,7 @@ def _float_of(bits):
 
 @_compiled
 def _norm_forward(x, constants, train, mean, variance, scale, y, scales):
+    """Set ``y`` and the frames' ``scales``; update the state if ``train``. Axes: frame, position, channel."""
     alpha, beta, _, epsilon, mean_factor = constants
     sums, squares = np.empty_like(mean), np.empty_like(mean)
     for frame in range(x.shape[0]):
@@ -156,15 +163,16 @@ def _norm_forward(x, constants, train, mean, variance, scale, y, scales):
                 squares[c] = _add(squares[c], _multiply(d, d))
         if train:
             for c in range(x.shape[2]):
-                a, q = _multiply(sums[c], mean_factor), _multiply(squares[c], mean_factor)
-                excess = _add(q, -_multiply(beta, _multiply(a, a)))
-                mean[c] = _add(mean[c], _multiply(beta, a))
+                shift, square = _multiply(sums[c], mean_factor), _multiply(squares[c], mean_factor)
+                excess = _add(square, -_multiply(beta, _multiply(shift, shift)))
+                mean[c] = _add(mean[c], _multiply(beta, shift))
                 variance[c] = _add(_multiply(alpha, variance[c]), _multiply(beta, excess))
                 scale[c] = _rsqrt(_add(variance[c], epsilon))
 
 
 @_compiled
 def _norm_backward(y, scales, dy, constants, ey, e1, dx):
+    """Set ``dx``, and update ``ey`` and ``e1`` after each frame. Axes: frame, position, channel."""
     _, _, gain, _, mean_factor = constants
     sums, products = np.empty_like(ey), np.empty_like(ey)
     for frame in range(y.shape[0]):

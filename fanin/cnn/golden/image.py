@@ -16,16 +16,16 @@ _MEMORY_ORDER = (0, 1, 4, 2, 5, 3, 6)  # of the axes of ``Layer.memory_blocks``:
 Words = npt.NDArray[np.uint32]
 
 
-def state_image(layer: Layer, p: Parallelism, state: State) -> Words:
+def state_image(layer: Layer, parallelism: Parallelism, state: State) -> Words:
     """Return the ``layer.state_words`` words of a state: weights, then velocities, in memory order.
 
     For online normalisation, the words are those of ``online_norm.STATE`` in order.
     """
-    parts = [_ordered(layer, p, state[name]) for name in layer.zero_state()]
+    parts = [_ordered(layer, parallelism, state[name]) for name in layer.zero_state()]
     return np.concatenate([np.empty(0, np.float32), *parts]).view(np.uint32)
 
 
-def state_of_image(layer: Layer, p: Parallelism, words: npt.ArrayLike) -> State:
+def state_of_image(layer: Layer, parallelism: Parallelism, words: npt.ArrayLike) -> State:
     """Return the state of a memory image. Raises ValueError if the number of words is wrong."""
     image = np.asarray(words, dtype=np.uint32)
     if image.shape != (layer.state_words,):
@@ -33,16 +33,16 @@ def state_of_image(layer: Layer, p: Parallelism, words: npt.ArrayLike) -> State:
     zeros = layer.zero_state()
     parts = np.split(image.view(np.float32), max(len(zeros), 1))
     named_parts = zip(zeros.items(), parts, strict=False)
-    return {name: _restored(layer, p, part, array.shape) for (name, array), part in named_parts}
+    return {name: _restored(layer, parallelism, part, array.shape) for (name, array), part in named_parts}
 
 
-def _ordered(layer: Layer, p: Parallelism, array: Float32) -> Float32:
-    blocks = layer.memory_blocks(p)
+def _ordered(layer: Layer, parallelism: Parallelism, array: Float32) -> Float32:
+    blocks = layer.memory_blocks(parallelism)
     return array.ravel() if blocks is None else array.reshape(blocks).transpose(_MEMORY_ORDER).ravel()
 
 
-def _restored(layer: Layer, p: Parallelism, part: Float32, shape: tuple[int, ...]) -> Float32:
-    blocks = layer.memory_blocks(p)
+def _restored(layer: Layer, parallelism: Parallelism, part: Float32, shape: tuple[int, ...]) -> Float32:
+    blocks = layer.memory_blocks(parallelism)
     if blocks is not None:
         part = part.reshape([blocks[axis] for axis in _MEMORY_ORDER]).transpose(np.argsort(_MEMORY_ORDER))
     return part.reshape(shape).copy()

@@ -119,6 +119,7 @@ class GoldenNetwork:
     def _forward(
         self, images: Frames, labels: Float32, *, train: bool
     ) -> tuple[dict[int, Frames], list[SavedWords]]:
+        """Return the outputs of each stage, by index, and its saved words, in the order of stages."""
         network = self.network
         outputs: dict[int, Frames] = {}
         saved = []
@@ -135,7 +136,7 @@ class GoldenNetwork:
         return outputs, saved
 
     def _backward(self, saved: list[SavedWords]) -> dict[Consumer, Frames]:
-        """Return the gradient of every edge on a path to the loss. A fork's gradients are added by T."""
+        """Return the gradient of every edge on a path to the loss. ``tree`` adds the gradients of a fork."""
         network = self.network
         gradients: dict[Consumer, Frames] = {}
         for index in range(network.loss, -1, -1):

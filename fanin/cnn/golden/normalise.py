@@ -29,9 +29,9 @@ def online_norm(layer: OnlineNorm, state: State, x: Frames, train: bool) -> tupl
 
 def _update_statistics(c: Constants, state: State, d: Float32) -> None:
     """Update the state's mean, variance and scale after a frame. ``d``: the frame's words minus the mean."""
-    a, q = multiply(fold(d), c.mean_factor), multiply(fold(multiply(d, d)), c.mean_factor)
-    excess = add(q, -multiply(c.beta, multiply(a, a)))
-    state["mean"] = add(state["mean"], multiply(c.beta, a))
+    shift, square = multiply(fold(d), c.mean_factor), multiply(fold(multiply(d, d)), c.mean_factor)
+    excess = add(square, -multiply(c.beta, multiply(shift, shift)))
+    state["mean"] = add(state["mean"], multiply(c.beta, shift))
     state["variance"] = add(multiply(c.alpha, state["variance"]), multiply(c.beta, excess))
     state["scale"] = rsqrt(add(state["variance"], c.epsilon))
 

@@ -39,13 +39,13 @@ class Add(Layer):
         flows.input_gradients = [Source(gradients.channel, gradients.selection) for _ in self.inputs]
 
     def golden(
-        self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+        self, kernels: Kernels, parallelism: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, None]:
         """Return a ⊕ b."""
-        return k.add(*inputs), None
+        return kernels.add(*inputs), None
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
+        self, kernels: Kernels, parallelism: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
         """Return the gradient for each input."""
         return len(self.inputs) * (gradient,)

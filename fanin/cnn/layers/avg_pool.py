@@ -37,9 +37,9 @@ class AvgPool(Pool):
         """RN(1 / (kh · kw)), by which sums and gradients are multiplied."""
         return inverse(self.kernel[0] * self.kernel[1])
 
-    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+    def buffers(self, parallelism: Parallelism, storage: Storage) -> tuple[Memory, ...]:
         """Return the memories of a convolution without a weight gradient."""
-        schedule = self.schedule(p)
+        schedule = self.schedule(parallelism)
         back = schedule.memories(Way.INPUT_GRADIENT) if self.gradient else ()
         return schedule.memories(Way.FORWARD) + back
 
@@ -55,21 +55,21 @@ class AvgPool(Pool):
         flows.input_gradients = [Source(input_gradients)]
 
     def golden(
-        self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+        self, kernels: Kernels, parallelism: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, None]:
         """Return the mean of every window, including padding."""
         padded = self.pad(inputs[0])
         terms = np.stack([self.window_view(padded, *tap) for tap in self.taps()])
         rows = terms.reshape(len(terms), -1)
-        total = k.fold(rows, np.zeros(rows.shape[1], np.float32))
-        return k.multiply(total, self.mean_factor).reshape(terms.shape[1:]), None
+        total = kernels.fold(rows, np.zeros(rows.shape[1], np.float32))
+        return kernels.multiply(total, self.mean_factor).reshape(terms.shape[1:]), None
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
+        self, kernels: Kernels, parallelism: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
         """Return the input gradient. Every input of a window gets an equal part of the window's gradient."""
-        term = k.multiply(gradient, self.mean_factor)
-        return (self.scatter_add(k, len(gradient), dict.fromkeys(self.taps(), term)),)
+        term = kernels.multiply(gradient, self.mean_factor)
+        return (self.scatter_add(kernels, len(gradient), dict.fromkeys(self.taps(), term)),)
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
         """Return the mean of every window, including padding."""

@@ -44,13 +44,13 @@ class Bias(Layer):
         """Return ``weights`` and ``velocity``: (channel,), zeros."""
         return parameters((self.input.c,))
 
-    def compute_cycles(self, p: Parallelism) -> int:
+    def compute_cycles(self, parallelism: Parallelism) -> int:
         """Return h·w·max(c/po, 8): backward, every position adds to each channel's velocity."""
-        return self.input.h * self.input.w * max(ceil_div(self.input.c, p.po), REUSE)
+        return self.input.h * self.input.w * max(ceil_div(self.input.c, parallelism.po), REUSE)
 
-    def gradient_times(self, p: Parallelism, arrivals: Cycles, port: int) -> Cycles:
+    def gradient_times(self, parallelism: Parallelism, arrivals: Cycles, port: int) -> Cycles:
         """Return when gradients leave; the sums allow at most one position every ``REUSE`` cycles."""
-        return paced(arrivals + PIPELINE, max(ceil_div(self.input.c, p.pi), REUSE))
+        return paced(arrivals + PIPELINE, max(ceil_div(self.input.c, parallelism.pi), REUSE))
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
         """Add the adder's actor; the first word of a frame waits until the frame is admitted."""
@@ -75,16 +75,16 @@ class Bias(Layer):
         flows.gradient_actors.append((actor, stage.transfers, REUSE))
 
     def golden(
-        self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+        self, kernels: Kernels, parallelism: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, None]:
         """Return x ⊕ b."""
-        return k.add(inputs[0], state["weights"]), None
+        return kernels.add(inputs[0], state["weights"]), None
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
+        self, kernels: Kernels, parallelism: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
         """Return the gradient itself. Fold the bias's gradient into the velocity."""
-        state["velocity"] = k.fold(gradient.reshape(-1, gradient.shape[-1]), state["velocity"])
+        state["velocity"] = kernels.fold(gradient.reshape(-1, gradient.shape[-1]), state["velocity"])
         return (gradient,)
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:

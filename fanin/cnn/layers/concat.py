@@ -43,15 +43,15 @@ class Concat(Layer):
         for lanes in divisors(gcd(*(shape.c for shape in self.inputs))):
             yield Parallelism(pi=lanes, po=lanes)
 
-    def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
+    def lags(self, parallelism: Parallelism) -> tuple[Fraction, Fraction]:
         """Return the lags, including one position's wait for the other inputs' turns."""
-        pause, _ = super().lags(p)
-        pause += Fraction(1, self.input.h * self.input.w)
-        return pause, pause
+        lag, _ = super().lags(parallelism)
+        lag += Fraction(1, self.input.h * self.input.w)
+        return lag, lag
 
-    def logic_units(self, p: Parallelism) -> Mapping[str, int]:
+    def logic_units(self, parallelism: Parallelism) -> Mapping[str, int]:
         """Return the units. ``lane``: words of each input except the first, selected by a multiplexer."""
-        return {"layer": 1, "lane": (len(self.inputs) - 1) * p.po}
+        return {"layer": 1, "lane": (len(self.inputs) - 1) * parallelism.po}
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
         """Add an actor that takes one transfer a firing, of the input whose turn it is."""
@@ -68,22 +68,23 @@ class Concat(Layer):
         flows.input_gradients = [self._part(stage, gradients, port) for port in range(len(self.inputs))]
 
     def _part(self, stage: StageActors, gradients: Source, port: int) -> Source:
+        """Return the stream of one input's channels of the gradient."""
         shapes, lanes = self.inputs, stage.parallelism.pi
         first = sum(shape.c for shape in shapes[:port]) // lanes
         indices = range(first, first + shapes[port].c // lanes)
         if gradients.selection is None:
             return Source(gradients.channel, Selection(stage.groups, tuple(indices)))
-        outer = gradients.selection  # of a downstream concatenation; its size is the tokens of a position
+        outer = gradients.selection  # made by a downstream concatenation
         return Source(gradients.channel, Selection(outer.size, tuple(outer.indices[k] for k in indices)))
 
     def golden(
-        self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+        self, kernels: Kernels, parallelism: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, None]:
         """Return all channels."""
         return np.concatenate(inputs, -1), None
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
+        self, kernels: Kernels, parallelism: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
         """Return each input's channels of the gradient."""
         ends = np.cumsum([shape.c for shape in self.inputs])

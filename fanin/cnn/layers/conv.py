@@ -26,19 +26,23 @@ from fanin.cnn.layers.window import Pair, Window, pixel_fits
 
 @dataclass(frozen=True, kw_only=True)
 class Conv(Window):
-    """Two-dimensional convolution without bias, in ``groups``: pic × poc × ph multipliers each way."""
+    """Two-dimensional convolution without bias, in ``groups`` of channels.
+
+    Each way (``fanin.cnn.layers.schedule``) has pic × poc × ph multipliers.
+    """
 
     kind: ClassVar[str] = "conv"
     component: ClassVar[str] = "convolution.Convolution"
     depthwise: ClassVar[bool] = False  #: true if every output channel sees one input channel
     plan_fields: ClassVar[tuple[str, ...]] = (*Window.plan_fields, "output_channels", "groups")
-    # The rate takes a mac, momentum a mul.
+    # Update: the learning rate takes a mac, momentum a mul.
     OPERATORS: ClassVar = {
         "forward": {"mac": 1},
         "input_gradient": {"mac": 1},
         "weight_gradient": {"mac": 1},
         "update": {"mac": 1, "mul": 1},
     }
+    # LUTs per unit; ``logic_units`` has the number of each.
     # way: loops, places, rings.
     # weight: selection of a parameter's lane.
     # word: masks, first terms, delays of a block's step.
@@ -49,7 +53,7 @@ class Conv(Window):
         "ultrascale": {"way": 288, "weight": 93, "word": 40, "level": 17, "stream": 23, "column": 58},
         "ecp5": {"way": 358, "weight": 130, "word": 88, "column": 206},
     }
-    # words of parameters wait in queues
+    # higher, since parameters from DRAM wait in queues
     SPILLED_LUTS: ClassVar = {"ultrascale": {"way": 610, "weight": 462}, "ecp5": {"weight": 1207}}
     output_channels: int
     groups: int = 1
@@ -95,77 +99,81 @@ class Conv(Window):
         """Words of the input, which the weight gradient needs."""
         return self.input.words
 
-    def save_lanes(self, p: Parallelism) -> int:
+    def save_lanes(self, parallelism: Parallelism) -> int:
         """Return the words of an input transfer."""
-        return p.pi
+        return parallelism.pi
 
-    def schedule(self, p: Parallelism) -> Schedule:
+    def schedule(self, parallelism: Parallelism) -> Schedule:
         """Return the schedule."""
-        return schedule_of(self, p)
+        return schedule_of(self, parallelism)
 
-    def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
+    def lags(self, parallelism: Parallelism) -> tuple[Fraction, Fraction]:
         """Return the lags of the schedule."""
-        return self.schedule(p).lags
+        return self.schedule(parallelism).lags
 
-    def compute_cycles(self, p: Parallelism) -> int:
+    def compute_cycles(self, parallelism: Parallelism) -> int:
         """Return (ic/g/pic)·g·(oc/g/poc)·oh·(ow/ph)·kh·kw, plus the rounds' waits for the adders."""
-        return self.schedule(p).cycles
+        return self.schedule(parallelism).cycles
 
     def parallelisms(self) -> Iterator[Parallelism]:
         """Yield every (pic, poc, ph), with the streams of ``with_streams``."""
         for pic, poc, ph in product(divisors(self.group[0]), divisors(self.group[1]), divisors(self.output.w)):
             yield self.with_streams(Parallelism(pic=pic, poc=poc, ph=ph))
 
-    def with_streams(self, p: Parallelism) -> Parallelism:
-        """Return ``p`` with the narrowest streams that are as fast as the widest ones."""
-        ends = tuple(zip((self.input.words, self.output.words), self.stream_widths(p), strict=True))
-        cycles = max(self.compute_cycles(p), *(ceil_div(words, widths[-1]) for words, widths in ends))
+    def with_streams(self, parallelism: Parallelism) -> Parallelism:
+        """Return ``parallelism`` with the narrowest streams that are as fast as the widest ones."""
+        ends = tuple(zip((self.input.words, self.output.words), self.stream_widths(parallelism), strict=True))
+        cycles = max(self.compute_cycles(parallelism), *(ceil_div(words, widths[-1]) for words, widths in ends))
         pi, po = (next(n for n in widths if words <= n * cycles) for words, widths in ends)
-        return Parallelism(pic=p.pic, poc=p.poc, ph=p.ph, pi=pi, po=po)
+        return Parallelism(pic=parallelism.pic, poc=parallelism.poc, ph=parallelism.ph, pi=pi, po=po)
 
-    def stream_widths(self, p: Parallelism) -> tuple[list[int], list[int]]:
+    def stream_widths(self, parallelism: Parallelism) -> tuple[list[int], list[int]]:
         """Return the values of pi and po, ascending: divisors of channels that memories take in a cycle."""
-        ends = zip((self.input.c, self.output.c), self.channel_lanes(p), strict=True)
-        inputs, outputs = ([n for n in divisors(c) if pixel_fits(n, lanes, p.ph)] for c, lanes in ends)
+        ends = zip((self.input.c, self.output.c), self.channel_lanes(parallelism), strict=True)
+        inputs, outputs = (
+            [n for n in divisors(c) if pixel_fits(n, lanes, parallelism.ph)] for c, lanes in ends
+        )
         return inputs, outputs
 
-    def channel_lanes(self, p: Parallelism) -> Pair:
+    def channel_lanes(self, parallelism: Parallelism) -> Pair:
         """Return the input and output channels of a step."""
-        return p.pic, p.poc
+        return parallelism.pic, parallelism.poc
 
-    def logic_units(self, p: Parallelism) -> Mapping[str, int]:
+    def logic_units(self, parallelism: Parallelism) -> Mapping[str, int]:
         """Return the units. ``level``: words of a step times the multiplexer levels for ph columns."""
         way_count = 2 + self.gradient
-        words = way_count * sum(self.channel_lanes(p)) * p.ph
+        words = way_count * sum(self.channel_lanes(parallelism)) * parallelism.ph
         return {
             "way": way_count,
-            "weight": self.parameter_width(p),
+            "weight": self.parameter_width(parallelism),
             "word": words,
-            "level": words * (p.ph - 1).bit_length(),
-            "stream": way_count * (p.pi + p.po),
-            "column": way_count * p.ph,
+            "level": words * (parallelism.ph - 1).bit_length(),
+            "stream": way_count * (parallelism.pi + parallelism.po),
+            "column": way_count * parallelism.ph,
         }
 
-    def lanes(self, p: Parallelism) -> int:
+    def lanes(self, parallelism: Parallelism) -> int:
         """Return the multipliers of one way."""
-        return p.pic * p.poc * p.ph
+        return parallelism.pic * parallelism.poc * parallelism.ph
 
-    def parameter_width(self, p: Parallelism) -> int:
+    def parameter_width(self, parallelism: Parallelism) -> int:
         """Return the weights read in one cycle; the ph columns share them."""
-        return p.pic * p.poc
+        return parallelism.pic * parallelism.poc
 
-    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+    def buffers(self, parallelism: Parallelism, storage: Storage) -> tuple[Memory, ...]:
         """Return the memories of each way: rows of maps, sums, results."""
-        schedule = self.schedule(p)
+        schedule = self.schedule(parallelism)
         return tuple(memory for way in schedule.ways for memory in schedule.memories(way))
 
-    def output_times(self, p: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
+    def output_times(self, parallelism: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
         """Return when outputs leave, block by block."""
-        return block_outputs(self.schedule(p), inputs[0], ceil_div(self.output.c, p.po))
+        return block_outputs(self.schedule(parallelism), inputs[0], ceil_div(self.output.c, parallelism.po))
 
-    def gradient_times(self, p: Parallelism, arrivals: Cycles, port: int) -> Cycles:
+    def gradient_times(self, parallelism: Parallelism, arrivals: Cycles, port: int) -> Cycles:
         """Return when gradients leave: row by row, once all windows that saw a row have added to it."""
-        return paced(block_gradients(self.schedule(p), arrivals), ceil_div(self.inputs[port].c, p.pi))
+        return paced(
+            block_gradients(self.schedule(parallelism), arrivals), ceil_div(self.inputs[port].c, parallelism.pi)
+        )
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
         """Add the forward way. It starts a frame once the frame is admitted, and saves its input to memory."""
@@ -181,56 +189,56 @@ class Conv(Window):
         assert flows.replay is not None
         schedule, memory_wait = self.schedule(stage.parallelism), stage.memory_wait(stage.transfers)
         weight_actor = parts.weight_gradient(stage.parts, schedule, gradients, flows.replay, memory_wait)
-        products = LINES + MULTIPLIER + ADDER * (stage.parallelism.ph - 1).bit_length()
+        product_latency = LINES + MULTIPLIER + ADDER * (stage.parallelism.ph - 1).bit_length()
         steps = parts.block_steps(schedule, Way.WEIGHT_GRADIENT)
-        flows.gradient_actors.append((weight_actor, schedule.blocks, steps + products + ADDER))
+        flows.gradient_actors.append((weight_actor, schedule.blocks, steps + product_latency + ADDER))
         if not self.gradient:
             return
-        depth = 1 if schedule.depthwise else schedule.lanes_out
-        terms = LINES + MULTIPLIER + ADDER * (depth - 1).bit_length()
+        tree_inputs = 1 if schedule.depthwise else schedule.lanes_out
+        term_latency = LINES + MULTIPLIER + ADDER * (tree_inputs - 1).bit_length()
         if stage.storage is Storage.DRAM:
-            terms += schedule.tile * schedule.ogs  # until the last tile is folded
+            term_latency += schedule.tile * schedule.ogs  # until the last tile is folded
         input_gradients, input_actor = parts.input_gradient(
-            stage.parts, schedule, gradients, terms, extra_delay=memory_wait
+            stage.parts, schedule, gradients, term_latency, extra_delay=memory_wait
         )
         flows.input_gradients = [Source(input_gradients)]
         steps = parts.block_steps(schedule, Way.INPUT_GRADIENT)
         flows.gradient_actors.append((input_actor, schedule.blocks, steps + LINES))
 
     def golden(
-        self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+        self, kernels: Kernels, parallelism: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, Frames]:
         """Return the output, and the input as saved words."""
         (x,) = inputs
-        pic, _ = self._trees(p)
-        y = k.outputs(self, pic, self._by_group(x), self._weights_by_group(state["weights"]))
+        pic, _ = self._trees(parallelism)
+        y = kernels.outputs(self, pic, self._by_group(x), self._weights_by_group(state["weights"]))
         return y.reshape(*y.shape[:3], self.channels), x
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
+        self, kernels: Kernels, parallelism: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
         """Return the gradient of the input, if any. Fold the gradient of the weights into the velocity."""
-        _, poc = self._trees(p)
+        _, poc = self._trees(parallelism)
         x, dy = self._by_group(replay), gradient.reshape(*gradient.shape[:3], self.groups, self.group[1])
         velocity = state["velocity"]
-        folded = k.weight_gradient(self, p.ph, x, dy, self._weights_by_group(velocity))
+        folded = kernels.weight_gradient(self, parallelism.ph, x, dy, self._weights_by_group(velocity))
         state["velocity"] = folded.reshape(velocity.shape)
         if not self.gradient:
             return ()
         weights = self._weights_by_group(state["weights"])
-        dx = self.crop(k.input_gradient(self, poc, weights, dy, np.zeros_like(x)))
+        dx = self.crop(kernels.input_gradient(self, poc, weights, dy, np.zeros_like(x)))
         shape = self.inputs[0]
         return (dx.reshape(len(dx), shape.h, shape.w, shape.c),)
 
-    def _trees(self, p: Parallelism) -> Pair:
+    def _trees(self, parallelism: Parallelism) -> Pair:
         """Return the input and output channels that an adder tree sums: one each if depthwise.
 
         Raises ValueError if the parallelism does not divide channels or columns.
         """
-        pic, poc = (1, 1) if self.depthwise else (p.pic, p.poc)
+        pic, poc = (1, 1) if self.depthwise else (parallelism.pic, parallelism.poc)
         ic, oc = self.group
-        if ic % pic or oc % poc or self.output.w % p.ph:
-            raise ValueError(f"{p} does not divide {ic} → {oc} channels and {self.output.w} columns")
+        if ic % pic or oc % poc or self.output.w % parallelism.ph:
+            raise ValueError(f"{parallelism} does not divide {ic} → {oc} channels and {self.output.w} columns")
         return pic, poc
 
     def _by_group(self, x: Float32) -> Float32:
@@ -241,10 +249,17 @@ class Conv(Window):
     def _weights_by_group(self, weights: Float32) -> Float32:
         return weights.reshape(*self.kernel, self.group[0], self.groups, self.group[1])
 
-    def memory_blocks(self, p: Parallelism) -> tuple[int, ...] | None:
+    def memory_blocks(self, parallelism: Parallelism) -> tuple[int, ...] | None:
         """Return the axes of the weights: channels split into (ig, i), g, (og, o)."""
         ic, oc = self.group
-        return (*self.kernel, ic // p.pic, p.pic, self.groups, oc // p.poc, p.poc)
+        return (
+            *self.kernel,
+            ic // parallelism.pic,
+            parallelism.pic,
+            self.groups,
+            oc // parallelism.poc,
+            parallelism.poc,
+        )
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
         """Return the output, differentiable in binary64."""
@@ -270,6 +285,6 @@ class Conv(Window):
 
 
 @lru_cache(maxsize=1 << 16)
-def schedule_of(layer: Conv, p: Parallelism) -> Schedule:
+def schedule_of(layer: Conv, parallelism: Parallelism) -> Schedule:
     """Return the schedule of a convolution, cached because layers use it often."""
-    return Schedule(layer, p)
+    return Schedule(layer, parallelism)

@@ -32,15 +32,15 @@ class Dense(Conv):
         """Chip or DRAM. Each way reads a weight once a frame, so DRAM can stream the weights."""
         return tuple(Storage)
 
-    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+    def buffers(self, parallelism: Parallelism, storage: Storage) -> tuple[Memory, ...]:
         """Return the memories of each way.
 
         With weights in DRAM, the input gradient has no ring of rows. Its memories hold the terms of a tile of
         input groups, and the tile's sums.
         """
         if storage is Storage.CHIP or not self.gradient:
-            return super().buffers(p, storage)
-        schedule, width = self.schedule(p), WORD_BITS * p.pic
+            return super().buffers(parallelism, storage)
+        schedule, width = self.schedule(parallelism), WORD_BITS * parallelism.pic
         return (
             *schedule.memories(Way.FORWARD),
             *schedule.memories(Way.WEIGHT_GRADIENT),
@@ -54,15 +54,17 @@ class Dense(Conv):
         """Shape of the flattened input."""
         return Shape(1, 1, self.inputs[0].words)
 
-    def output_times(self, p: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
+    def output_times(self, parallelism: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
         """Return when outputs leave: after the input's last position."""
-        return block_outputs(self.schedule(p), inputs[0][-1:], ceil_div(self.output.c, p.po))
+        return block_outputs(
+            self.schedule(parallelism), inputs[0][-1:], ceil_div(self.output.c, parallelism.po)
+        )
 
-    def gradient_times(self, p: Parallelism, arrivals: Cycles, port: int) -> Cycles:
+    def gradient_times(self, parallelism: Parallelism, arrivals: Cycles, port: int) -> Cycles:
         """Return when gradients leave: the whole input is one position."""
         shape = self.inputs[port]
-        ready = np.repeat(block_gradients(self.schedule(p), arrivals), shape.h * shape.w)
-        return paced(ready, ceil_div(shape.c, p.pi))
+        ready = np.repeat(block_gradients(self.schedule(parallelism), arrivals), shape.h * shape.w)
+        return paced(ready, ceil_div(shape.c, parallelism.pi))
 
     def channels_first(self, weights: Float32) -> Float32:
         """Return weights as (output, input channel, row, column); the kernel is the whole image."""

@@ -31,9 +31,9 @@ class DepthwiseConv(Conv):
         for poc, ph in product(divisors(self.input.c), divisors(self.output.w)):
             yield self.with_streams(Parallelism(poc=poc, ph=ph))
 
-    def channel_lanes(self, p: Parallelism) -> Pair:
+    def channel_lanes(self, parallelism: Parallelism) -> Pair:
         """Return the channels of a step, each both an input and an output."""
-        return p.poc, p.poc
+        return parallelism.poc, parallelism.poc
 
-    def memory_blocks(self, p: Parallelism) -> None:
+    def memory_blocks(self, parallelism: Parallelism) -> None:
         """Return None: memory has the array's order, since lanes are groups."""

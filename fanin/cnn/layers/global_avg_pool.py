@@ -46,7 +46,7 @@ class GlobalAvgPool(Layer):
 
     @property
     def positions(self) -> int:
-        """Positions of the input, which are the words of a channel's mean."""
+        """Positions of the input: number of words of each channel's mean."""
         return self.input.h * self.input.w
 
     @property
@@ -54,26 +54,28 @@ class GlobalAvgPool(Layer):
         """RN(1 / positions), by which sums and gradients are multiplied."""
         return inverse(self.positions)
 
-    def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
+    def lags(self, parallelism: Parallelism) -> tuple[Fraction, Fraction]:
         """Return the lags: a whole frame more than other layers, both ways."""
-        pause, _ = super().lags(p)
-        return pause + 1, pause + 1
+        lag, _ = super().lags(parallelism)
+        return lag + 1, lag + 1
 
-    def compute_cycles(self, p: Parallelism) -> int:
+    def compute_cycles(self, parallelism: Parallelism) -> int:
         """Return h·w·max(c/po, 8): every position uses each channel's sum."""
-        return self.positions * max(ceil_div(self.input.c, p.po), REUSE)
+        return self.positions * max(ceil_div(self.input.c, parallelism.po), REUSE)
 
-    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+    def buffers(self, parallelism: Parallelism, storage: Storage) -> tuple[Memory, ...]:
         """Return a sum per channel; with a gradient also the scaled gradients of two frames per channel."""
-        return (memory(self.input.c, p.po),) + self.gradient * (memory(2 * self.input.c, p.po),)
+        return (memory(self.input.c, parallelism.po),) + self.gradient * (
+            memory(2 * self.input.c, parallelism.po),
+        )
 
-    def output_times(self, p: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
+    def output_times(self, parallelism: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
         """Return when outputs leave: after the last position."""
-        return inputs[0][-1:] + PIPELINE + ceil_div(self.output.c, p.po)
+        return inputs[0][-1:] + PIPELINE + ceil_div(self.output.c, parallelism.po)
 
-    def gradient_times(self, p: Parallelism, arrivals: Cycles, port: int) -> Cycles:
+    def gradient_times(self, parallelism: Parallelism, arrivals: Cycles, port: int) -> Cycles:
         """Return when gradients leave: position by position."""
-        return paced(np.repeat(arrivals + PIPELINE, self.positions), ceil_div(self.input.c, p.pi))
+        return paced(np.repeat(arrivals + PIPELINE, self.positions), ceil_div(self.input.c, parallelism.pi))
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
         """Add an actor that sums, and gives means at the last position."""
@@ -86,7 +88,7 @@ class GlobalAvgPool(Layer):
         return Flows(Source(channel))
 
     def actors_back(self, stage: StageActors, flows: Flows, gradients: Source) -> None:
-        """Add a buffer for two frames' scaled gradients: one is sent for every position, one arrives."""
+        """Add a buffer for the scaled gradients of two frames: one arrives, one is sent at every position."""
         groups, graph = stage.groups, stage.graph
         words = self.positions * groups
         scaler, frames = stage.parts.actor("takes gradients", groups), stage.parts.channel("shares", 2)
@@ -98,19 +100,19 @@ class GlobalAvgPool(Layer):
         flows.input_gradients = [Source(channel)]
 
     def golden(
-        self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+        self, kernels: Kernels, parallelism: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, None]:
         """Return the mean of every channel."""
         (x,) = inputs
         terms = np.swapaxes(x.reshape(len(x), self.positions, -1), 0, 1)
-        total = k.fold(terms.reshape(self.positions, -1), np.zeros(len(x) * self.input.c, np.float32))
-        return k.multiply(total, self.mean_factor).reshape(len(x), 1, 1, -1), None
+        total = kernels.fold(terms.reshape(self.positions, -1), np.zeros(len(x) * self.input.c, np.float32))
+        return kernels.multiply(total, self.mean_factor).reshape(len(x), 1, 1, -1), None
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
+        self, kernels: Kernels, parallelism: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
         """Return the scaled gradient for every input: a fold of one term, so that none is −0."""
-        scaled = k.add(np.zeros_like(gradient), k.multiply(gradient, self.mean_factor))
+        scaled = kernels.add(np.zeros_like(gradient), kernels.multiply(gradient, self.mean_factor))
         return (np.tile(scaled, (1, self.input.h, self.input.w, 1)),)
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:

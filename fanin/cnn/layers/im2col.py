@@ -19,7 +19,8 @@ from fanin.cnn.layers.arithmetic import Frames, Kernels, State
 from fanin.cnn.layers.family import Memory
 from fanin.cnn.layers.latencies import GRADIENT_ROWS, LINES, PLACES
 from fanin.cnn.layers.layer import REUSE, Parallelism, Storage, ceil_div, divisors
-from fanin.cnn.layers.schedule import ENGINE, Raster
+from fanin.cnn.layers.raster import Raster
+from fanin.cnn.layers.schedule import ENGINE
 from fanin.cnn.layers.window import Window
 
 #: cycles from a row's last gradient until words of complete rows leave
@@ -43,17 +44,17 @@ class Im2col(Window):
         """Channels of the output."""
         return self.kernel[0] * self.kernel[1] * self.input.c
 
-    def logic_units(self, p: Parallelism) -> Mapping[str, int]:
+    def logic_units(self, parallelism: Parallelism) -> Mapping[str, int]:
         """Return the units.
 
         ``lane``: words read of the rows; ``window_lane``: words of the stream of windows.
         """
         return {
             "layer": 1,
-            "lane": p.pi,
-            "window_lane": p.po,
+            "lane": parallelism.pi,
+            "window_lane": parallelism.po,
             "gradient": int(self.gradient),
-            "gradient_lane": self.gradient * p.pi,
+            "gradient_lane": self.gradient * parallelism.pi,
         }
 
     def parallelisms(self) -> Iterator[Parallelism]:
@@ -61,18 +62,18 @@ class Im2col(Window):
         for pi, po in product(divisors(self.input.c), divisors(self.output.c)):
             yield Parallelism(pi=pi, po=po)
 
-    def compute_cycles(self, p: Parallelism) -> int:
+    def compute_cycles(self, parallelism: Parallelism) -> int:
         """Return the cycles of all positions of a frame."""
-        return self.output.h * self.output.w * self.position_cycles(p)
+        return self.output.h * self.output.w * self.position_cycles(parallelism)
 
-    def position_cycles(self, p: Parallelism) -> int:
-        """Return the cycles of a window: pi words a cycle, more if gradients would reuse a sum within 8 cycles.
+    def position_cycles(self, parallelism: Parallelism) -> int:
+        """Return the cycles of a window: pi words a cycle, more if gradients would reuse a sum too early.
 
         Two windows ``down`` rows and ``right`` columns apart share inputs. The later window reaches a shared
-        input ``earlier`` steps sooner than the first one did, counted from the window's start.
+        input ``earlier`` steps sooner after its start than the earlier window does after its own start.
         """
         (height, width), (vertical, horizontal) = self.kernel, self.stride
-        groups = ceil_div(self.input.c, p.pi)
+        groups = ceil_div(self.input.c, parallelism.pi)
         period = height * width * groups
         if not self.gradient:
             return period
@@ -85,25 +86,25 @@ class Im2col(Window):
                     period = max(period, ceil_div(REUSE + earlier, positions))
         return period
 
-    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+    def buffers(self, parallelism: Parallelism, storage: Storage) -> tuple[Memory, ...]:
         """Return the ring of input rows; with a gradient also rows that sum windows, with two read ports."""
-        raster, period = self.raster(p), self.cycles(p)
+        raster, period = self.raster(parallelism), self.cycles(parallelism)
         rows = raster.memories(raster.ring(period))
         return rows + self.gradient * raster.memories(raster.ring_back(period, GRADIENT_LATENCY), copies=2)
 
-    def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
-        """Return the lags of its rows and of a window."""
-        (pause, _), (forward, backward) = super().lags(p), self.raster(p).lags
-        pause += Fraction(1, self.output.h * self.output.w)
-        return pause + forward, pause + backward
+    def lags(self, parallelism: Parallelism) -> tuple[Fraction, Fraction]:
+        """Return the lags: those of the ring of rows, and one window."""
+        (lag, _), (forward, backward) = super().lags(parallelism), self.raster(parallelism).lags
+        lag += Fraction(1, self.output.h * self.output.w)
+        return lag + forward, lag + backward
 
-    def raster(self, p: Parallelism) -> Raster:
+    def raster(self, parallelism: Parallelism) -> Raster:
         """Return the raster of the input, with windows read ``pi`` words a cycle."""
         return Raster(
             height=self.input.h,
             width=self.input.w,
-            groups=self.input.c // p.pi,
-            lanes=p.pi,
+            groups=self.input.c // parallelism.pi,
+            lanes=parallelism.pi,
             columns=1,
             positions=self.output.w,
             steps=self.output.h,
@@ -113,16 +114,20 @@ class Im2col(Window):
             left=self.padding[1],
         )
 
-    def output_times(self, p: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
+    def output_times(self, parallelism: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
         """Return when outputs leave: window by window, once their rows have arrived."""
-        raster = self.raster(p)
+        raster = self.raster(parallelism)
         ready = np.repeat(window_rows(raster, inputs[0]), raster.positions)
-        return paced(ready + ENGINE, max(ceil_div(self.output.c, p.po), self.position_cycles(p)))
+        return paced(
+            ready + ENGINE, max(ceil_div(self.output.c, parallelism.po), self.position_cycles(parallelism))
+        )
 
-    def gradient_times(self, p: Parallelism, arrivals: Cycles, port: int) -> Cycles:
+    def gradient_times(self, parallelism: Parallelism, arrivals: Cycles, port: int) -> Cycles:
         """Return when gradients leave: row by row, once all windows that saw a row have added to it."""
-        added = paced(arrivals, self.position_cycles(p))[self.output.w - 1 :: self.output.w]
-        return paced(completed(self.raster(p), added + ENGINE), ceil_div(self.input.c, p.pi))
+        added = paced(arrivals, self.position_cycles(parallelism))[self.output.w - 1 :: self.output.w]
+        return paced(
+            completed(self.raster(parallelism), added + ENGINE), ceil_div(self.input.c, parallelism.pi)
+        )
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
         """Add the ring of input rows, and an actor that walks over all windows."""
@@ -144,9 +149,9 @@ class Im2col(Window):
             "rows of input gradients", raster.ring_back(self.cycles(lanes), GRADIENT_LATENCY)
         )
         resized = builder.resize("gradients", gradients, words, lanes.po, lanes.pi)
-        position = self.output.c // lanes.pi
-        pace = parts.position_intervals(position, self.position_cycles(lanes))
-        walk = builder.actor("back", words // lanes.pi, pace)
+        window_steps = self.output.c // lanes.pi
+        intervals = parts.position_intervals(window_steps, self.position_cycles(lanes))
+        walk = builder.actor("back", words // lanes.pi, intervals)
         need, done = self._rows_by_step(raster)
         stage.graph.take(walk, resized)
         stage.graph.give(walk, sums, done, need, parts.GRADIENT_ROW_LATENCY + 1)
@@ -162,18 +167,18 @@ class Im2col(Window):
         return Pattern.of(needed_rows, raster.height), Pattern.of(freed_rows, raster.height)
 
     def golden(
-        self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+        self, kernels: Kernels, parallelism: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, None]:
         """Return windows as channels: (ky, kx, c)."""
         padded = self.pad(inputs[0])
         return np.concatenate([self.window_view(padded, *tap) for tap in self.taps()], -1), None
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
+        self, kernels: Kernels, parallelism: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
         """Return the input gradient, the sum over overlapping windows."""
         terms = np.split(gradient, self.kernel[0] * self.kernel[1], axis=-1)
-        return (self.scatter_add(k, len(gradient), dict(zip(self.taps(), terms, strict=True))),)
+        return (self.scatter_add(kernels, len(gradient), dict(zip(self.taps(), terms, strict=True))),)
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
         """Return windows as channels (ky, kx, c); PyTorch's own order is (c, ky, kx)."""

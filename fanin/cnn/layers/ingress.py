@@ -29,5 +29,5 @@ class Ingress(Layer):
 
     @property
     def trains(self) -> bool:
-        """True if downstream layers must send gradients back to it."""
+        """True if downstream layers must send gradients back to this end."""
         return self.learns

@@ -29,13 +29,13 @@ class Input(Layer):
         """Shape of the host's frames."""
         return self.shape
 
-    def queues(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+    def queues(self, parallelism: Parallelism, storage: Storage) -> tuple[Memory, ...]:
         """Return the queue of frames from memory."""
-        return (read_queue(p.po),)
+        return (read_queue(parallelism.po),)
 
-    def store_streams(self, p: Parallelism, storage: Storage) -> tuple[list[int], list[int]]:
+    def store_streams(self, parallelism: Parallelism, storage: Storage) -> tuple[list[int], list[int]]:
         """Return one stream, which is read."""
-        return [p.po], []
+        return [parallelism.po], []
 
     def parallelisms(self) -> Iterator[Parallelism]:
         """Yield every width."""
@@ -43,7 +43,7 @@ class Input(Layer):
             yield Parallelism(po=lanes)
 
     def golden(
-        self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+        self, kernels: Kernels, parallelism: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, None]:
         """Return the host's frames."""
         return inputs[0], None

@@ -119,7 +119,7 @@ class Layer:
     onnx: ClassVar[str] = ""  #: ONNX operator of the whole layer; empty if ``onnx_nodes`` is overridden
     onnx_fields: ClassVar[Mapping[str, str]] = {}  #: field of the layer for each attribute of the operator
     plan_fields: ClassVar[tuple[str, ...]] = ()  #: fields of the layer in a plan
-    joins: ClassVar[bool] = False  #: true if branches meet at the layer, so that one waits for the other
+    joins: ClassVar[bool] = False  #: true if branches meet at the layer, so that the earlier map waits
     takes_turns: ClassVar[bool] = False  #: true if inputs are read, and gradients sent, one after the other
     pauses: ClassVar[bool] = False  #: true if the layer takes no words for ``pause`` cycles between frames
     passes_through: ClassVar[bool] = False  #: true if words leave at the pace at which they arrive
@@ -165,8 +165,12 @@ class Layer:
         """Return the untrained state in memory order; empty for most kinds."""
         return {}
 
-    def memory_blocks(self, p: Parallelism) -> tuple[int, ...] | None:
-        """Return the shape of the weights with split axes, for memory's order; None for the array's order."""
+    def memory_blocks(self, parallelism: Parallelism) -> tuple[int, ...] | None:
+        """Return the axes into which the weights' array splits, so that memory can have another order of words.
+
+        The axes are (ky, kx, ig, i, g, og, o), as in ``fanin.cnn.golden.image``. None: memory has the array's
+        order.
+        """
         return None
 
     @property
@@ -174,22 +178,22 @@ class Layer:
         """Words of a checkpoint: parameters, velocities, and other state."""
         return 2 * self.parameters
 
-    def save_lanes(self, p: Parallelism) -> int:
+    def save_lanes(self, parallelism: Parallelism) -> int:
         """Return the saved words of a cycle, which are consecutive words of the frame."""
-        return p.po
+        return parallelism.po
 
     @property
     def delay(self) -> Fraction:
         """Time from the first input word to the first output word, in frames."""
         return Fraction(0)
 
-    def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
+    def lags(self, parallelism: Parallelism) -> tuple[Fraction, Fraction]:
         """Return the largest lag of a position in frames: of outputs forward, of input gradients backward.
 
         The lags hold at the layer's own rate. At a slower rate they are smaller.
         """
-        pause = Fraction(PIPELINE, self.cycles(p))
-        return pause, pause
+        lag = Fraction(PIPELINE, self.cycles(parallelism))
+        return lag, lag
 
     @property
     def storages(self) -> tuple[Storage, ...]:
@@ -201,11 +205,11 @@ class Layer:
         for lanes in divisors(self.output.c):
             yield Parallelism(pi=lanes, po=lanes)
 
-    def lanes(self, p: Parallelism) -> int:
-        """Return the copies of a lane's operators in each way (forward, input gradient, weight gradient)."""
-        return p.po
+    def lanes(self, parallelism: Parallelism) -> int:
+        """Return the lanes of each way (forward, input gradient, weight gradient): copies of its operators."""
+        return parallelism.po
 
-    def compute_cycles(self, p: Parallelism) -> int:
+    def compute_cycles(self, parallelism: Parallelism) -> int:
         """Return the cycles of a frame's computation, not limited by streams or memory."""
         return 0
 
@@ -219,61 +223,64 @@ class Layer:
         passes = (2 + self.gradient) * ceil_div(self.parameters, BEAT_WORDS)
         return ceil_div(self.saved_words, BEAT_WORDS) + passes
 
-    def cycles(self, p: Parallelism, storage: Storage = Storage.CHIP) -> int:
+    def cycles(self, parallelism: Parallelism, storage: Storage = Storage.CHIP) -> int:
         """Return the cycles of a frame: the maximum of computation, inputs, output and memory."""
         return max(
-            self.compute_cycles(p),
+            self.compute_cycles(parallelism),
             self.memory_cycles(storage),
-            *(ceil_div(shape.words, p.pi) for shape in self.inputs),
-            ceil_div(self.output.words, p.po),
+            *(ceil_div(shape.words, parallelism.pi) for shape in self.inputs),
+            ceil_div(self.output.words, parallelism.po),
         )
 
-    def operations(self, p: Parallelism) -> Operations:
+    def operations(self, parallelism: Parallelism) -> Operations:
         """Return the number of FP32 operators of each kind. The ways share none.
 
         In ``OPERATORS``, ``forward``, ``input_gradient`` and ``weight_gradient`` are per lane, and ``fixed``,
         ``fixed_gradient`` and ``update`` per layer.
         """
         total = {"mac": 0, "mul": 0, "add": 0}
-        parts = [("forward", self.lanes(p)), ("fixed", 1)]
+        parts = [("forward", self.lanes(parallelism)), ("fixed", 1)]
         if self.gradient:
-            parts += [("input_gradient", self.lanes(p)), ("fixed_gradient", 1)]
+            parts += [("input_gradient", self.lanes(parallelism)), ("fixed_gradient", 1)]
         if self.parameters:
-            parts += [("weight_gradient", self.lanes(p)), ("update", 1)]
+            parts += [("weight_gradient", self.lanes(parallelism)), ("update", 1)]
         for part, times in parts:
             for kind, count in self.OPERATORS.get(part, {}).items():
                 total[kind] += count * times
         return total
 
-    def parameter_width(self, p: Parallelism) -> int:
+    def parameter_width(self, parallelism: Parallelism) -> int:
         """Return the parameters read in one cycle."""
-        return p.po
+        return parallelism.po
 
-    def resident(self, p: Parallelism) -> tuple[Memory, ...]:
-        """Return the memories of weights (two read ports, forward and input gradient) and of velocities."""
-        velocity = memory(self.parameters, self.parameter_width(p))
+    def resident(self, parallelism: Parallelism) -> tuple[Memory, ...]:
+        """Return the on-chip memories of weights (two read ports: forward, input gradient) and velocities."""
+        velocity = memory(self.parameters, self.parameter_width(parallelism))
         return replace(velocity, dual=True), velocity
 
-    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+    def buffers(self, parallelism: Parallelism, storage: Storage) -> tuple[Memory, ...]:
         """Return the layer's memories, except queues of the memory port and parameters on chip."""
         return ()
 
-    def queues(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+    def queues(self, parallelism: Parallelism, storage: Storage) -> tuple[Memory, ...]:
         """Return the queues of the memory port, for saved words and for parameters in DRAM."""
         queues = []
         if self.saved_words:
-            queues += [WRITE_QUEUE, read_queue(self.save_lanes(p))]
+            queues += [WRITE_QUEUE, read_queue(self.save_lanes(parallelism))]
         if self.parameters and storage is Storage.DRAM:
-            # reads: velocities, weights forward, weights backward with a gradient; writes: both
-            queues += [*(2 + self.gradient) * [read_queue(self.parameter_width(p))], *2 * [WRITE_QUEUE]]
+            # reads: velocities, weights forward, weights backward with a gradient; writes: weights, velocities
+            queues += [
+                *(2 + self.gradient) * [read_queue(self.parameter_width(parallelism))],
+                *2 * [WRITE_QUEUE],
+            ]
         return tuple(queues)
 
-    def memories(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+    def memories(self, parallelism: Parallelism, storage: Storage) -> tuple[Memory, ...]:
         """Return all memories except queues of a few words, which are LUTs."""
-        parameters = self.resident(p) if self.parameters and storage is Storage.CHIP else ()
-        return (*self.buffers(p, storage), *parameters, *self.queues(p, storage))
+        parameters = self.resident(parallelism) if self.parameters and storage is Storage.CHIP else ()
+        return (*self.buffers(parallelism, storage), *parameters, *self.queues(parallelism, storage))
 
-    def logic_units(self, p: Parallelism) -> Mapping[str, int]:
+    def logic_units(self, parallelism: Parallelism) -> Mapping[str, int]:
         """Return the number of each unit of logic that ``LUTS`` has a price for.
 
         - layer: counters and control.
@@ -281,30 +288,35 @@ class Layer:
         - gradient, gradient_lane: counterparts of the backward pass.
         """
         backward = int(self.gradient)
-        return {"layer": 1, "lane": p.po, "gradient": backward, "gradient_lane": backward * p.po}
+        return {
+            "layer": 1,
+            "lane": parallelism.po,
+            "gradient": backward,
+            "gradient_lane": backward * parallelism.po,
+        }
 
     def logic_prices(self, storage: Storage) -> Prices:
         """Return the LUTs of each unit, by family."""
         return self.SPILLED_LUTS if storage is Storage.DRAM and self.SPILLED_LUTS else self.LUTS
 
-    def store_streams(self, p: Parallelism, storage: Storage) -> tuple[list[int], list[int]]:
+    def store_streams(self, parallelism: Parallelism, storage: Storage) -> tuple[list[int], list[int]]:
         """Return the words of a transfer, for each stream from DRAM, and for each stream to DRAM."""
-        saved_streams = bool(self.saved_words) * [self.save_lanes(p)]
+        saved_streams = bool(self.saved_words) * [self.save_lanes(parallelism)]
         if storage is Storage.CHIP:
             return saved_streams, saved_streams
-        width = self.parameter_width(p)
+        width = self.parameter_width(parallelism)
         return saved_streams + (2 + self.gradient) * [width], saved_streams + 2 * [width]
 
-    def logic(self, p: Parallelism, storage: Storage, family: Family) -> int:
+    def logic(self, parallelism: Parallelism, storage: Storage, family: Family) -> int:
         """Return the LUTs of the layer, its DRAM channels and node logic, except operators and memories."""
-        luts = units_luts(family, self.logic_prices(storage), self.logic_units(p))
-        for direction, streams in zip(("read", "write"), self.store_streams(p, storage), strict=True):
+        luts = units_luts(family, self.logic_prices(storage), self.logic_units(parallelism))
+        for direction, streams in zip(("read", "write"), self.store_streams(parallelism, storage), strict=True):
             luts += sum(logic_luts(family, direction, channel_units(lanes)) for lanes in streams)
-        return luts + node_luts(family, [p.po, *self.gradient * len(self.inputs) * [p.pi]])
+        return luts + node_luts(family, [parallelism.po, *self.gradient * len(self.inputs) * [parallelism.pi]])
 
     def cost(
         self,
-        p: Parallelism,
+        parallelism: Parallelism,
         storage: Storage,
         family: Family,
         *,
@@ -316,16 +328,16 @@ class Layer:
         ``sums``: adders in addition to the layer's own.
         ``queues``: memories in addition to the layer's own.
         """
-        memories = (*self.memories(p, storage), *queues)
-        operations = self.operations(p)
+        memories = (*self.memories(parallelism, storage), *queues)
+        operations = self.operations(parallelism)
         operations = {**operations, "add": operations["add"] + sums}
         spilled = self.parameters if storage is Storage.DRAM else 0
         return Cost(
-            cycles=self.cycles(p, storage),
+            cycles=self.cycles(parallelism, storage),
             dsp=family.dsp_blocks(operations),
             luts=family.luts(operations)
             + family.ram_luts(memories)
-            + self.logic(p, storage, family)
+            + self.logic(parallelism, storage, family)
             + logic_luts(family, "fork", {"sum": sums}),
             ram_bits=sum(m.bits for m in memories),
             ram_blocks=family.ram_blocks(memories),
@@ -336,55 +348,56 @@ class Layer:
 
     @property
     def trains(self) -> bool:
-        """True if downstream layers must send gradients back to it."""
+        """True if downstream layers must send gradients back to this layer."""
         return bool(self.parameters) or self.gradient
 
-    def pause(self, p: Parallelism) -> int:
+    def pause(self, parallelism: Parallelism) -> int:
         """Return the cycles from a frame's last input word until the next frame's first may enter."""
         return 0
 
-    def output_times(self, p: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
+    def output_times(self, parallelism: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
         """Return the cycle in which each output position has left.
 
         ``inputs``: arrival of each input's positions.
         """
-        return paced(latest(inputs) + PIPELINE, ceil_div(self.output.c, p.po))
+        return paced(latest(inputs) + PIPELINE, ceil_div(self.output.c, parallelism.po))
 
-    def gradient_times(self, p: Parallelism, arrivals: Cycles, port: int) -> Cycles:
+    def gradient_times(self, parallelism: Parallelism, arrivals: Cycles, port: int) -> Cycles:
         """Return the cycle in which each position's gradient has left input ``port``.
 
         ``arrivals``: arrival of the gradient of each output position.
         """
-        return paced(arrivals + PIPELINE, ceil_div(self.inputs[port].c, p.pi))
+        return paced(arrivals + PIPELINE, ceil_div(self.inputs[port].c, parallelism.pi))
 
     def actors(self, stage: Any, sources: list[Any]) -> Any:
-        """Add the flow model's actors from inputs to output. Return their ``Flows``.
+        """Add the flow model's actors of the forward pass. Return the stage's streams.
 
-        ``stage``: ``StageActors``.
-        ``sources``: the ``Source`` of each input.
+        ``stage``: ``StageActors`` of ``fanin.cnn.flow.stages``; the returned ``Flows`` is of that module too.
+        ``sources``: the ``Source`` (``fanin.cnn.flow.graph``) of each input.
         """
         raise ValueError(f"{stage.name}: no flow is known of layers of kind {self.kind}")
 
     def actors_back(self, stage: Any, flows: Any, gradients: Any) -> None:
-        """Add the actors of the backward pass, and set ``flows.input_gradients``. Default: none.
+        """Add the actors of the backward pass, and set ``flows.input_gradients``. Default: no actors.
 
+        ``flows``: the result of :meth:`actors`.
         ``gradients``: the ``Source`` of the output's gradient.
         """
 
     def golden(
-        self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+        self, kernels: Kernels, parallelism: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, Frames | None]:
         """Return the output, and the words saved for the backward pass.
 
         ``train``: true if ``state`` may change.
         """
-        raise TypeError(f"{self.kind} is no layer that trains")
+        raise TypeError(f"{self.kind} has no golden model")
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
+        self, kernels: Kernels, parallelism: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
         """Return the gradient of each input, and update ``state``. ``replay``: words that ``golden`` saved."""
-        raise TypeError(f"{self.kind} has no way back")
+        raise TypeError(f"{self.kind} has no backward pass")
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
         """Return the output in binary64, differentiable by PyTorch. ``torch``: PyTorch's module."""

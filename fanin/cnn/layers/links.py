@@ -31,15 +31,21 @@ class GraphContext:
     waiting_maps: tuple[int, ...] = ()
     waiting_gradients: tuple[int, ...] = ()
 
-    def cost(self, layer: Layer, p: Parallelism, storage: Storage, family: Family) -> Cost:
+    def cost(self, layer: Layer, parallelism: Parallelism, storage: Storage, family: Family) -> Cost:
         """Return the cost on a device of ``family``, including adders and queues of this context."""
-        return layer.cost(p, storage, family, sums=self.sums * p.po, queues=self.queues(layer, p))
+        return layer.cost(
+            parallelism,
+            storage,
+            family,
+            sums=self.sums * parallelism.po,
+            queues=self.queues(layer, parallelism),
+        )
 
-    def queues(self, layer: Layer, p: Parallelism) -> tuple[Memory, ...]:
+    def queues(self, layer: Layer, parallelism: Parallelism) -> tuple[Memory, ...]:
         """Return the queues, each one word wide and as deep as the layer's lag."""
         if not self.waiting_maps and not self.waiting_gradients:
             return ()
-        forward_lag, backward_lag = layer.lags(p)
+        forward_lag, backward_lag = layer.lags(parallelism)
         depths = [ceil(forward_lag * words) for words in self.waiting_maps] + [
             ceil(backward_lag * words) for words in self.waiting_gradients
         ]
@@ -84,15 +90,17 @@ def graph_contexts(layers: Sequence[Layer], sources: Sequence[Sequence[int]]) ->
 
 
 def _other_branches(upstream: Sequence[Sequence[int]], ends: Sequence[int]) -> list[tuple[int, frozenset[int]]]:
-    """Return for each of ``ends`` the layers that lead only to other ends, not to all of them."""
+    """Return, for each of ``ends``, the end and the layers of the other branches, for which its map waits.
+
+    The branches fork at a layer from which all ends can be reached. A layer is on another branch if it leads to
+    another end, but not to all ends.
+    """
     reaches = [_ancestors(upstream, end) for end in ends]
     common = frozenset.intersection(*reaches)
     branches = []
     for number, end in enumerate(ends):
-        other_layers = frozenset[int]().union(
-            *(reach for other, reach in enumerate(reaches) if other != number)
-        )
-        branches.append((end, other_layers - common - (reaches[number] if end in common else frozenset())))
+        other_reaches = reaches[:number] + reaches[number + 1 :]
+        branches.append((end, frozenset[int]().union(*other_reaches) - common))
     return branches
 
 

@@ -16,14 +16,15 @@ from fanin.cnn.layers.family import WORD_BITS, Memory
 from fanin.cnn.layers.latencies import LINES
 from fanin.cnn.layers.layer import Parallelism, Storage
 from fanin.cnn.layers.pool import Pool
-from fanin.cnn.layers.schedule import Raster, Way
+from fanin.cnn.layers.raster import Raster
+from fanin.cnn.layers.schedule import Way
 
 LATENCY = 3  #: cycles from a word to the updated maximum
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaxPool(Pool):
-    """Pool that selects the largest word of every window, by channel; of equals the first in raster order."""
+    """Pool that selects the largest word of every window, by channel; the first of equals in raster order."""
 
     kind: ClassVar[str] = "max_pool"
     component: ClassVar[str] = "max_pool.MaxPool"
@@ -45,15 +46,17 @@ class MaxPool(Pool):
         """Words of the maxima's places in their windows, row · kernel width + column; 0 without gradient."""
         return self.output.words if self.gradient else 0
 
-    def pairs(self, p: Parallelism) -> Raster:
+    def pairs(self, parallelism: Parallelism) -> Raster:
         """Return the raster of pairs: an output or its gradient, and the maximum's place in the window."""
-        return replace(self.schedule(p).outputs, lanes=2 * p.po)
+        return replace(self.schedule(parallelism).outputs, lanes=2 * parallelism.po)
 
-    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Return memories of rows, running maxima, pairs; with a gradient also of its pairs and rows."""
-        schedule, pairs = self.schedule(p), self.pairs(p)
+    def buffers(self, parallelism: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+        """Return the memories of rows, running maxima and pairs; with a gradient also its pairs and rows."""
+        schedule, pairs = self.schedule(parallelism), self.pairs(parallelism)
         place_bits = (self.kernel[0] * self.kernel[1] - 1).bit_length()
-        largest = Memory(width=1 + p.po * (WORD_BITS + place_bits), depth=schedule.round_steps(Way.FORWARD))
+        largest = Memory(
+            width=1 + parallelism.po * (WORD_BITS + place_bits), depth=schedule.round_steps(Way.FORWARD)
+        )
         lines = schedule.features.memories(schedule.feature_rows)
         memories = (*lines, largest, *pairs.memories(schedule.result_rows))
         if not self.gradient:
@@ -80,7 +83,7 @@ class MaxPool(Pool):
         flows.input_gradients = [Source(input_gradients)]
 
     def golden(
-        self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+        self, kernels: Kernels, parallelism: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, Frames]:
         """Return the largest word of every window, and its place in the window as the saved word."""
         (x,) = inputs
@@ -95,14 +98,14 @@ class MaxPool(Pool):
         return best, place.astype(np.uint32).view(np.float32)
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
+        self, kernels: Kernels, parallelism: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
         """Return the input gradient: each window's gradient goes to the place of its maximum."""
         place = replay.view(np.uint32).reshape(gradient.shape)
         terms = {
             tap: np.where(place == number, gradient, np.float32(0)) for number, tap in enumerate(self.taps())
         }
-        return (self.scatter_add(k, len(gradient), terms),)
+        return (self.scatter_add(kernels, len(gradient), terms),)
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
         """Return the largest word of every window; the first of equals gets the gradient."""

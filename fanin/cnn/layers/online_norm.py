@@ -20,8 +20,10 @@ from fanin.cnn.layers.layer import PIPELINE, REUSE, Layer, Parallelism, Storage,
 STATE_WORDS = 7  # memory words of a channel: μ, σ², 1/σ and two sums forward; two control terms
 GRADIENT_STATE_WORDS = 3  # more memory words with a gradient: 1/σ of the gradient's frame, two sums
 INTERVAL = 5  #: cycles per channel of the state update after a frame
-PAUSE = 140  #: more cycles of that update: until sums are final, and for one channel's mean, variance, 1/σ
-PAUSE_BACK = 52  #: cycles after a frame's gradients, in addition to ``INTERVAL`` per channel
+#: cycles of the forward state update in addition to ``INTERVAL`` per channel: until the sums are final, and the
+#: latency of one channel's mean, variance and 1/σ
+PAUSE = 140
+PAUSE_BACK = 52  #: cycles of the backward state update in addition to ``INTERVAL`` per channel
 CENTRED = 1 + ADDER  #: cycles from an input word to x ⊖ m
 SCALED = CENTRED + MULTIPLIER  #: cycles from an input word to y
 CONTROL_TERM = 1 + MULTIPLIER  #: cycles from a gradient to ey ⊗ y
@@ -45,7 +47,13 @@ class Constants(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class OnlineNorm(Layer):
-    """Online normalisation by channel, in place of batch normalisation (Chiley et al., NeurIPS 2019)."""
+    """Online normalisation by channel, in place of batch normalisation (Chiley et al., NeurIPS 2019).
+
+    - Forward: y = (x − m) · r, with the channel's running mean m and r = 1/σ.
+    - Backward: a = dy − ey · y, then dx = a · r − e1. The *control terms* ey and e1 of a channel drive the
+      means of a · y and of dx to zero.
+    - After each frame, the channel's state follows the means of this frame. The layer pauses meanwhile.
+    """
 
     kind: ClassVar[str] = "online_norm"
     component: ClassVar[str] = "online_norm.OnlineNorm"
@@ -88,23 +96,23 @@ class OnlineNorm(Layer):
             inverse(self.input.h * self.input.w),
         )
 
-    def groups(self, p: Parallelism) -> int:
+    def groups(self, parallelism: Parallelism) -> int:
         """Return the transfers of a position."""
-        return ceil_div(self.input.c, p.po)
+        return ceil_div(self.input.c, parallelism.po)
 
-    def compute_cycles(self, p: Parallelism) -> int:
+    def compute_cycles(self, parallelism: Parallelism) -> int:
         """Return the cycles of a frame: at least ``REUSE`` a position, plus the pause."""
-        return self.input.h * self.input.w * max(self.groups(p), REUSE) + self.pause(p)
+        return self.input.h * self.input.w * max(self.groups(parallelism), REUSE) + self.pause(parallelism)
 
-    def pause(self, p: Parallelism) -> int:
+    def pause(self, parallelism: Parallelism) -> int:
         """Return the cycles without input between two frames: 1/σ is saved, and state changes."""
-        return bool(self.saved_words) * self.groups(p) + INTERVAL * self.input.c + PAUSE
+        return bool(self.saved_words) * self.groups(parallelism) + INTERVAL * self.input.c + PAUSE
 
-    def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
+    def lags(self, parallelism: Parallelism) -> tuple[Fraction, Fraction]:
         """Return the lags, including the wait while state changes."""
-        pause, _ = super().lags(p)
-        pause += Fraction(self.pause(p), self.cycles(p))
-        return pause, pause
+        lag, _ = super().lags(parallelism)
+        lag += Fraction(self.pause(parallelism), self.cycles(parallelism))
+        return lag, lag
 
     @property
     def saved_words(self) -> int:
@@ -121,18 +129,18 @@ class OnlineNorm(Layer):
         initially_one = ("variance", "scale")
         return {name: np.full(self.input.c, name in initially_one, np.float32) for name in STATE}
 
-    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+    def buffers(self, parallelism: Parallelism, storage: Storage) -> tuple[Memory, ...]:
         """Return a memory for each word of a channel's state."""
         count = STATE_WORDS + GRADIENT_STATE_WORDS * self.gradient
-        return count * (memory(self.input.c, p.po),)
+        return count * (memory(self.input.c, parallelism.po),)
 
-    def output_times(self, p: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
+    def output_times(self, parallelism: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
         """Return when outputs leave; the sums allow at most one position every ``REUSE`` cycles."""
-        return paced(inputs[0] + PIPELINE, max(self.groups(p), REUSE))
+        return paced(inputs[0] + PIPELINE, max(self.groups(parallelism), REUSE))
 
-    def gradient_times(self, p: Parallelism, arrivals: Cycles, port: int) -> Cycles:
+    def gradient_times(self, parallelism: Parallelism, arrivals: Cycles, port: int) -> Cycles:
         """Return when gradients leave; the sums allow at most one position every ``REUSE`` cycles."""
-        return paced(arrivals + PIPELINE, max(ceil_div(self.input.c, p.pi), REUSE))
+        return paced(arrivals + PIPELINE, max(ceil_div(self.input.c, parallelism.pi), REUSE))
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
         """Add the forward actor. It gives a frame's 1/σ to memory, then outputs to memory and the next layer.
@@ -174,26 +182,26 @@ class OnlineNorm(Layer):
         flows.input_gradients = [Source(results)]
 
     def golden(
-        self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+        self, kernels: Kernels, parallelism: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, Float32]:
         """Normalise frame by frame, each with the state after the previous frame."""
-        return k.norm_forward(self, state, inputs[0], train)
+        return kernels.norm_forward(self, state, inputs[0], train)
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
+        self, kernels: Kernels, parallelism: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
         """Return the input gradients, each frame with the control terms after the previous frame."""
-        return (k.norm_backward(self, state, replay, gradient),)
+        return (kernels.norm_backward(self, state, replay, gradient),)
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
         """Return the output of evaluation.
 
-        Training is in ``fanin.torch.cnn``, since its gradient is no derivative.
+        ``fanin.torch.cnn`` has the training, since this layer's gradient is not the derivative of its output.
         """
         return (inputs[0] - state["mean"]) * state["scale"]
 
     def onnx_nodes(self, graph: Any, sources: Sequence[str], state: State) -> None:
-        """Add Sub and Mul: the product of x − m and r."""
+        """Add Sub and Mul: (x − m) · r."""
         mean, scale = (graph.channels(part, state[part]) for part in ("mean", "scale"))
         graph.node("Mul", [graph.node("Sub", [*sources, mean], part="centred"), scale])
 

@@ -19,13 +19,13 @@ class Output(Layer):
     kind: ClassVar[str] = "output"
     onnx: ClassVar[str] = "Identity"
 
-    def queues(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+    def queues(self, parallelism: Parallelism, storage: Storage) -> tuple[Memory, ...]:
         """Return the queue of results to memory."""
         return (WRITE_QUEUE,)
 
-    def store_streams(self, p: Parallelism, storage: Storage) -> tuple[list[int], list[int]]:
+    def store_streams(self, parallelism: Parallelism, storage: Storage) -> tuple[list[int], list[int]]:
         """Return one stream, which is written."""
-        return [], [p.pi]
+        return [], [parallelism.pi]
 
     def parallelisms(self) -> Iterator[Parallelism]:
         """Yield every stream width; input and output are equally wide."""
@@ -33,13 +33,13 @@ class Output(Layer):
             yield Parallelism(pi=lanes, po=lanes)
 
     def golden(
-        self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+        self, kernels: Kernels, parallelism: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, None]:
         """Return the results."""
         return inputs[0], None
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
+        self, kernels: Kernels, parallelism: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
         """Return the gradient itself."""
         return (gradient,)

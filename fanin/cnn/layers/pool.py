@@ -19,12 +19,12 @@ from fanin.cnn.layers.window import Window
 class Pool(Window):
     """Base class of pools: each window yields one word per channel, like a depthwise convolution's."""
 
-    def compute_cycles(self, p: Parallelism) -> int:
+    def compute_cycles(self, parallelism: Parallelism) -> int:
         """Return kh·kw·max(oh·ow·c/po, 8): an accumulator takes one word of the window at a time."""
-        outputs = self.output.h * self.output.w * ceil_div(self.input.c, p.po)
+        outputs = self.output.h * self.output.w * ceil_div(self.input.c, parallelism.po)
         return self.kernel[0] * self.kernel[1] * max(outputs, REUSE)
 
-    def schedule(self, p: Parallelism) -> Schedule:
+    def schedule(self, parallelism: Parallelism) -> Schedule:
         """Return the schedule of a depthwise convolution of the same window, with ``po`` parallel channels."""
         convolution = DepthwiseConv(
             inputs=self.inputs,
@@ -35,16 +35,18 @@ class Pool(Window):
             output_channels=self.input.c,
             groups=self.input.c,
         )
-        return schedule_of(convolution, Parallelism(poc=p.po, pi=p.pi, po=p.po))
+        return schedule_of(convolution, Parallelism(poc=parallelism.po, pi=parallelism.pi, po=parallelism.po))
 
-    def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
+    def lags(self, parallelism: Parallelism) -> tuple[Fraction, Fraction]:
         """Return the lags of the schedule."""
-        return self.schedule(p).lags
+        return self.schedule(parallelism).lags
 
-    def output_times(self, p: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
+    def output_times(self, parallelism: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
         """Return when outputs leave, block by block."""
-        return block_outputs(self.schedule(p), inputs[0], ceil_div(self.output.c, p.po))
+        return block_outputs(self.schedule(parallelism), inputs[0], ceil_div(self.output.c, parallelism.po))
 
-    def gradient_times(self, p: Parallelism, arrivals: Cycles, port: int) -> Cycles:
+    def gradient_times(self, parallelism: Parallelism, arrivals: Cycles, port: int) -> Cycles:
         """Return when gradients leave: row by row, once all windows that saw a row have added to it."""
-        return paced(block_gradients(self.schedule(p), arrivals), ceil_div(self.input.c, p.pi))
+        return paced(
+            block_gradients(self.schedule(parallelism), arrivals), ceil_div(self.input.c, parallelism.pi)
+        )

@@ -44,7 +44,7 @@ class Relu(Layer):
         flows.input_gradients = [Source(stage.join("back", [gradients, flows.replay], parts.SLICE_PAYLOADS, 1))]
 
     def golden(
-        self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+        self, kernels: Kernels, parallelism: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, Frames]:
         """Return max(x, 0); a NaN passes."""
         (x,) = inputs
@@ -52,7 +52,7 @@ class Relu(Layer):
         return y, y
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
+        self, kernels: Kernels, parallelism: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
         """Return the gradient where the output is a NaN or above 0, else 0."""
         y = replay.reshape(gradient.shape)

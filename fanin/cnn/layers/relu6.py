@@ -28,18 +28,18 @@ class Relu6(Relu):
     }
 
     def golden(
-        self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+        self, kernels: Kernels, parallelism: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, Frames]:
         """Return min(max(x, 0), 6); a NaN passes."""
-        y, _ = super().golden(k, p, state, inputs, train)
+        y, _ = super().golden(kernels, parallelism, state, inputs, train)
         y = np.where(y > LIMIT, LIMIT, y)
         return y, y
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
+        self, kernels: Kernels, parallelism: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
         """Return the gradient where the output is a NaN, or above 0 and below 6, else 0."""
-        (masked,) = super().golden_back(k, p, state, replay, gradient)
+        (masked,) = super().golden_back(kernels, parallelism, state, replay, gradient)
         y = replay.reshape(gradient.shape)
         return (np.where((y < LIMIT) | np.isnan(y), masked, np.float32(0)),)
 

@@ -1,4 +1,13 @@
-"""Schedule of a convolution: blocks, loops and rows on chip (docs/systems/layers.md, "The convolution")."""
+"""Schedule of a convolution: order and cycles of its products, and rows kept on chip.
+
+A convolution has three *ways*: forward, input gradient and weight gradient. Each way has an engine of its own.
+In a *step*, which takes one cycle, an engine multiplies ``pic`` input by ``poc`` output channels at one
+*position*: ``ph`` neighbouring columns of an output row. A *block* is a number of positions whose steps run in
+nested loops without a stall. Maps arrive row by row, so an engine keeps the rows that its windows read in a
+ring of rows. A ``Raster`` says which rows a step needs, and how many rows the ring must have.
+
+docs/systems/layers.md, "The convolution", has the formulas.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +23,13 @@ from typing import ClassVar, Protocol
 from fanin.cnn.layers.family import WORD_BITS, Memory
 from fanin.cnn.layers.latencies import ADDER, GRADIENT_ROWS, LINES, MULTIPLIER, PLACES
 from fanin.cnn.layers.layer import REUSE, Parallelism, Shape, ceil_div, divisors
+from fanin.cnn.layers.raster import HAND_OVER, Raster
 
 Pair = tuple[int, int]
-HAND_OVER = 12  #: cycles, at most, from a row's last word to its block, or from its last read to its next use
-ENGINE = 64  #: cycles, at most, from a block's last step until its words leave
-#: cycles, at most, from a block's last sum, or its last term of the input gradient, until words leave;
-#: also from the last word until a block that waits for its room starts
+ENGINE = 64  #: cycles, at most, from a block's last step until its first word leaves
+#: cycles from a row's last term of the input gradient until the row's first word leaves; also, at most, from
+#: the last sum of a forward block to its first word, plus from its last word until a waiting block gets the
+#: room
 LEAVE_LATENCY = GRADIENT_ROWS - PLACES
 
 
@@ -65,10 +75,10 @@ class Convolution(Protocol):
     def output(self) -> Shape:
         """Shape of the output."""
 
-    def channel_lanes(self, p: Parallelism) -> Pair:
+    def channel_lanes(self, parallelism: Parallelism) -> Pair:
         """Return the input and output channels of a step."""
 
-    def stream_widths(self, p: Parallelism) -> tuple[list[int], list[int]]:
+    def stream_widths(self, parallelism: Parallelism) -> tuple[list[int], list[int]]:
         """Return the allowed values of pi and of po."""
 
 
@@ -80,128 +90,12 @@ class Way(Enum):
     WEIGHT_GRADIENT = "weight gradient"
 
 
-@dataclass(frozen=True)
-class Raster:
-    """Layout of a feature map in a ring of rows on chip, and the windows that read the map.
-
-    Column x, channel i is in memory (x div stride + i div lanes) mod ``columns``, lane i mod lanes. Two kinds
-    of access therefore touch every memory at most once: ``columns`` columns at the stride by ``lanes``
-    channels of a group, and up to ``columns`` neighbouring groups of one column.
-    """
-
-    height: int  #: rows of the map
-    width: int  #: columns of the map
-    groups: int  #: groups of ``lanes`` channels
-    lanes: int
-    columns: int  #: columns of a position
-    positions: int  #: positions of an output row
-    steps: int  #: steps of a frame
-    step_rows: int = 1  #: output rows of a step
-    kernel: Pair = (1, 1)
-    stride: Pair = (1, 1)
-    top: int = 0  #: rows of padding
-    left: int = 0  #: columns of padding
-
-    def first(self, step: int) -> int:
-        """Return the first row that a step or a later one reads; ``height`` after the last step."""
-        if step == self.steps:
-            return self.height
-        return min(max(step * self.step_rows * self.stride[0] - self.top, 0), self.height)
-
-    def last(self, step: int) -> int:
-        """Return the last row for which a step waits: at least row 0; for the last step, the map's last row."""
-        if step == self.steps - 1:
-            return self.height - 1
-        row = ((step + 1) * self.step_rows - 1) * self.stride[0] - self.top + self.kernel[0] - 1
-        return min(max(row, self.first(step) - 1, 0), self.height - 1)
-
-    @property
-    def span(self) -> int:
-        """Rows that a step's windows cover, padding included."""
-        return (self.step_rows - 1) * self.stride[0] + self.kernel[0]
-
-    @property
-    def column_step(self) -> int:
-        """Addresses from a column to the one ``columns`` · stride columns further right."""
-        return self.stride[1] * self.groups
-
-    @property
-    def row_step(self) -> int:
-        """Addresses of a row in each memory."""
-        return ceil_div(ceil_div(self.width, self.stride[1]), self.columns) * self.column_step
-
-    def address(self, row: int, column: int, group: int) -> int:
-        """Return the address of a column's group of channels in its memory. ``row``: index in the ring."""
-        q, phase = divmod(column, self.stride[1])
-        return row * self.row_step + q // self.columns * self.column_step + phase * self.groups + group
-
-    def memory(self, column: int, group: int) -> int:
-        """Return the index of the memory that holds a column's group of channels."""
-        return (column // self.stride[1] + group) % self.columns
-
-    def tap(self, kx: int) -> tuple[int, int]:
-        """Return the address of kernel column ``kx`` at position 0, possibly negative, and its memory."""
-        q, phase = divmod(kx - self.left, self.stride[1])
-        return q // self.columns * self.column_step + phase * self.groups, q % self.columns
-
-    def memories(self, rows: int, *, copies: int = 1) -> tuple[Memory, ...]:
-        """Return the memories of a ring of ``rows`` rows. ``copies``: read ports."""
-        bank = Memory(width=WORD_BITS * self.lanes, depth=rows * self.row_step, copies=copies)
-        return self.columns * (bank,)
-
-    @property
-    def _breakpoints(self) -> set[int]:
-        """Steps at one of which any linear function of step, ``first`` and ``last`` has its extreme.
-
-        ``first`` and ``last`` are linear between the steps at which they leave the first row and reach the
-        last.
-        """
-        pace = self.step_rows * self.stride[0]
-        rows = (self.top, self.top + self.height, self.top + 1 - self.span, self.top + self.height - self.span)
-        ends = (0, self.steps - 1, *(ceil_div(row, pace) for row in rows))
-        return {k for end in ends for k in (end - 1, end) if 0 <= k < self.steps}
-
-    @property
-    def _freeing_steps(self) -> list[int]:
-        """Steps of ``_breakpoints`` that free a row."""
-        return [k for k in self._breakpoints if self.first(k) < self.first(k + 1)]
-
-    @property
-    def lags(self) -> tuple[Fraction, Fraction]:
-        """Largest lags in frames, forward and backward, of evenly spaced steps on evenly spaced rows.
-
-        The forward lag is from a position of the map to the same position of the output. The backward lag is
-        from a position of the output's gradient to the same position of the map's gradient.
-        """
-        height, steps = self.height, self.steps
-        forward = max(Fraction(self.last(k) + 1, height) - Fraction(k, steps) for k in self._breakpoints)
-        backward = max(Fraction(k + 1, steps) - Fraction(self.first(k), height) for k in self._freeing_steps)
-        return forward, backward
-
-    def ring(self, period: int) -> int:
-        """Return the rows of a ring that stops neither writer nor reader, with a frame every ``period`` cycles.
-
-        Assume evenly spaced words and steps, the steps started just late enough that no step waits for a row.
-        The real schedule starts earlier or at the same time.
-        """
-        row, step, hand_over = self.steps * period, self.height * period, HAND_OVER * self.height * self.steps
-        begin = min(k * step - (self.last(k) + 1) * row for k in self._breakpoints)  # of the first row's words
-        lifetime = max((k + 1) * step - self.first(k) * row for k in self._freeing_steps) + hand_over - begin
-        return max(ceil_div(lifetime, row), self.span, 2)
-
-    def ring_back(self, period: int, latency: int) -> int:
-        """Return the rows of a ring in which windows are summed, and which rows leave after the last addition.
-
-        ``period``: cycles from frame to frame.
-        ``latency``: cycles from a step's end until a complete row starts to leave.
-        """
-        row, step, scale = self.steps * period, self.height * period, self.height * self.steps
-        # of row 0's words, after the frame's first step
-        begin = latency * scale + max((k + 1) * step - self.first(k) * row for k in self._freeing_steps)
-        lifetime = (
-            max((self.last(k) + 1) * row - k * step for k in self._breakpoints) + HAND_OVER * scale + begin
-        )
-        return max(ceil_div(lifetime, row), self.span, 2)
+#: loops of a block by way, outermost first; indices as in :class:`Step`
+_LOOPS = {
+    Way.FORWARD: ("ky", "kx", "ig", "g", "og", "p"),
+    Way.INPUT_GRADIENT: ("ky", "kx", "og", "g", "ig", "p"),
+    Way.WEIGHT_GRADIENT: ("p", "ky", "kx", "g", "ig", "og"),
+}
 
 
 @dataclass(frozen=True)
@@ -214,14 +108,14 @@ class Block:
 
 @dataclass(frozen=True)
 class Step:
-    """Loop indices of a step: kernel row and column, group, input and output group, position in the block."""
+    """Loop indices of a step."""
 
-    ky: int
-    kx: int
-    g: int
-    ig: int
-    og: int
-    p: int
+    ky: int  #: row of the kernel
+    kx: int  #: column of the kernel
+    g: int  #: group of the convolution
+    ig: int  #: input group in group g: ``lanes_in`` channels
+    og: int  #: output group in group g: ``lanes_out`` channels
+    p: int  #: position in the block
 
 
 @dataclass(frozen=True)
@@ -231,14 +125,9 @@ class Schedule:
     A map under a 1×1 window of stride 1 without padding is split into rows of one block each, whatever its
     width. A depthwise convolution has groups of ``poc`` parallel channels, with one input channel each.
 
-    Loops, the innermost right:
-
-    - forward: ky↑ kx↑ ig g og p
-    - input gradient: ky↓ kx↓ og g ig p
-    - weight gradient: p ky kx g ig og
-
-    A *round* uses each accumulator once. It takes at least :data:`REUSE` cycles; a shorter one waits at its
-    end.
+    The order of the loops over a block is ``_LOOPS``. The input gradient takes kernel rows and columns in
+    descending order. A *round* is a run of steps that uses each accumulator once. A round takes at least
+    :data:`REUSE` cycles: after fewer steps, the engine waits at the round's end.
     """
 
     layer: Convolution
@@ -340,17 +229,18 @@ class Schedule:
 
     @cached_property
     def tile(self) -> int:
-        """Input groups whose gradients alternate at the adder of a dense layer with streamed weights."""
+        """Input groups whose gradients alternate at the adder of a dense layer with weights in DRAM."""
         return next((n for n in divisors(self.igs) if n >= REUSE), self.igs)
 
     @cached_property
     def term_rows(self) -> int:
-        """Rows of terms that a dense layer with streamed weights keeps so that no way waits.
+        """Rows of terms that a dense layer with weights in DRAM keeps so that no way waits.
 
-        A row has ``ogs`` terms of one input group. Rows start at equal intervals. The last round of its tile's
-        folds frees a row.
+        A row has the ``ogs`` terms of one input group. Rows start at equal intervals. The last round of a
+        tile's folds frees the tile's rows.
         """
-        latency = LINES + tree_latency(self.lanes_out) + 3  # to a tile's last term, its first fold, and a row
+        # from a step to its term, then to the term's fold and to the freed row
+        latency = LINES + tree_latency(self.lanes_out) + 3
         folds = (self.ogs - 1) * max(self.tile, REUSE)
         return self.tile - 1 + ceil_div((self.ogs + latency + folds) * self.igs, self.period)
 
@@ -481,17 +371,19 @@ class Schedule:
 
     def steps(self, way: Way) -> Iterator[tuple[int, Step]]:
         """Yield (cycle, indices) of every step of a block."""
-        kernel = self.layer.kernel
-        ky, kx = range(kernel[0]), range(kernel[1])
+        ky, kx = map(range, self.layer.kernel)
         if way is Way.INPUT_GRADIENT:
             ky, kx = ky[::-1], kx[::-1]
-        g, ig, og, p = map(range, (self.groups, self.igs, self.ogs, self.block.positions))
-        if way is Way.FORWARD:
-            order = (Step(*s[:2], s[3], s[2], *s[4:]) for s in product(ky, kx, ig, g, og, p))
-        elif way is Way.INPUT_GRADIENT:
-            order = (Step(*s[:2], s[3], s[4], s[2], s[5]) for s in product(ky, kx, og, g, ig, p))
-        else:
-            order = (Step(*s[1:], s[0]) for s in product(p, ky, kx, g, ig, og))
-        for index, step in enumerate(order):
-            rounds, round_step = divmod(index, self.round_steps(way))
+        ranges = {
+            "ky": ky,
+            "kx": kx,
+            "g": range(self.groups),
+            "ig": range(self.igs),
+            "og": range(self.ogs),
+            "p": range(self.block.positions),
+        }
+        names = _LOOPS[way]
+        for number, indices in enumerate(product(*(ranges[name] for name in names))):
+            rounds, round_step = divmod(number, self.round_steps(way))
+            step = Step(**dict(zip(names, indices, strict=True)))
             yield rounds * self.round_cycles(way) + round_step, step

@@ -21,7 +21,8 @@ LABELS_PORT = 1  #: index of the input with the labels
 INTERVAL = 8  #: cycles per exponential, and per term of their sum
 PAUSE = 199  #: cycles of a frame in addition: one exponential, the last term and the reciprocal
 SOFTMAX = 1 + MULTIPLIER  #: cycles from a row's address to e ⊗ 1/Σe
-LATENCY, LATENCY_GRADIENT = SOFTMAX + 1, SOFTMAX + ADDER + 1  #: cycles from a label to p, and to p ⊖ label
+#: cycles from a label to its word p of the softmax, and to the gradient p ⊖ label
+LATENCY, LATENCY_GRADIENT = SOFTMAX + 1, SOFTMAX + ADDER + 1
 
 
 def levels(lanes: int) -> int:
@@ -56,18 +57,18 @@ class SoftCrossLoss(Layer):
         """Delay of a whole frame, since outputs need the sum of all exponentials."""
         return Fraction(1)
 
-    def compute_cycles(self, p: Parallelism) -> int:
-        """Return the cycles of a frame: words enter, exponentials are summed one by one, p leaves."""
-        rows = ceil_div(self.input.words, p.po)
-        return 2 * rows + INTERVAL * self.input.words + levels(p.po) + PAUSE
+    def compute_cycles(self, parallelism: Parallelism) -> int:
+        """Return the cycles of a frame: logits enter, exponentials are summed one by one, results leave."""
+        rows = ceil_div(self.input.words, parallelism.po)
+        return 2 * rows + INTERVAL * self.input.words + levels(parallelism.po) + PAUSE
 
-    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+    def buffers(self, parallelism: Parallelism, storage: Storage) -> tuple[Memory, ...]:
         """Return the memory of the logits, which exponentials overwrite."""
-        return (memory(self.input.words, p.po),)
+        return (memory(self.input.words, parallelism.po),)
 
-    def output_times(self, p: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
+    def output_times(self, parallelism: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
         """Return when outputs leave: after a whole frame."""
-        return inputs[0] + self.cycles(p)
+        return inputs[0] + self.cycles(parallelism)
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
         """Add an actor that takes a frame's logits, then takes its labels while it gives the outputs."""
@@ -89,18 +90,18 @@ class SoftCrossLoss(Layer):
         return flows
 
     def golden(
-        self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+        self, kernels: Kernels, parallelism: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, Frames]:
-        """Return the softmax, and the gradient of the logits, p ⊖ label."""
+        """Return the softmax p, and the gradient of the logits, p ⊖ label."""
         logits, labels = inputs
         x = logits.reshape(len(logits), -1)
-        e = k.exp(k.add(x, -np.max(x, axis=1, keepdims=True)))
-        total = k.fold(np.ascontiguousarray(e.T), np.zeros(len(e), np.float32))
-        softmax = k.multiply(e, k.reciprocal(total)[:, None]).reshape(logits.shape)
-        return softmax, k.add(softmax, -labels)
+        e = kernels.exp(kernels.add(x, -np.max(x, axis=1, keepdims=True)))
+        total = kernels.fold(np.ascontiguousarray(e.T), np.zeros(len(e), np.float32))
+        softmax = kernels.multiply(e, kernels.reciprocal(total)[:, None]).reshape(logits.shape)
+        return softmax, kernels.add(softmax, -labels)
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
+        self, kernels: Kernels, parallelism: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
         """Return the gradient of the logits, which ``golden`` has computed and saved."""
         shape = self.input

@@ -129,7 +129,7 @@ class Window(Layer):
         rows, columns = self.kernel
         return product(range(rows), range(columns))
 
-    def scatter_add(self, k: Kernels, count: int, terms_by_tap: Mapping[Pair, Float32]) -> Frames:
+    def scatter_add(self, kernels: Kernels, count: int, terms_by_tap: Mapping[Pair, Float32]) -> Frames:
         """Return the input gradient of ``count`` frames: each input's fold over the windows that read it.
 
         ``terms_by_tap``: for each tap, the terms of all windows.
@@ -138,7 +138,7 @@ class Window(Layer):
         gradient = self.pad(np.zeros((count, self.input.h, self.input.w, self.input.c), np.float32))
         for tap in reversed(list(self.taps())):
             view = self.window_view(gradient, *tap)
-            view[...] = k.add(view, terms_by_tap[tap])
+            view[...] = kernels.add(view, terms_by_tap[tap])
         return self.crop(gradient)
 
     def padded64(self, torch: Any, x: Any, value: float = 0.0) -> Any:

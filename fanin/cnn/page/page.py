@@ -15,11 +15,8 @@ Metrics = Mapping[str, Any]
 
 NAMES = {"rtl": "in RTL", "golden": "in the golden model", "float64": "in binary64"}
 _STYLE_KEYS = {"rtl": "run", "golden": "golden", "float64": "binary64"}  # keys of STYLES
-_EXCLUDED_KINDS = (
-    "input",
-    "output",
-    "soft_cross_loss",
-)  # kinds that wait for the host's data, or for the whole frame
+# kinds that wait for the host's data, or for the whole frame
+_EXCLUDED_KINDS = ("input", "output", "soft_cross_loss")
 _TRAINING = {
     "epochs": "epochs",
     "batch": "batch",

@@ -17,7 +17,7 @@ from fanin.wire.connection import CONNECTION_LINK
 
 _RUN = "run"  # the trace's process of jobs; the next line has its tracks
 _JOBS, _BATCHES, _DRAIN = "jobs", "batches, to their last results", "timed batches, from their last images in"
-_LAYER_PHASES = ("forward", "backward", "update")  # of what a layer does with a batch
+_LAYER_PHASES = ("forward", "backward", "update")  # phases of a layer's work on a batch
 _PS_PER_NS = 1000  # in a nanosecond
 _EMPTY_TIMELINE: Mapping[str, Any] = {"layers": ()}  # timeline of an evaluation
 
@@ -82,7 +82,7 @@ class ClusterTrace:
         for name in self._placement.names:
             stages = zip(self._placement.network.stages, self._placement.devices, strict=True)
             layers = [stage.name for stage, device in stages if device == name]
-            trace.declare(name, [f"{layer} {part}" for layer in layers for part in _LAYER_PHASES])
+            trace.declare(name, [f"{layer} {phase}" for layer in layers for phase in _LAYER_PHASES])
         self._add_jobs(trace)
         add_links(trace, self._sent, self._placement.names, self._omitted_frames)
         add_credit(trace, self._sent, self._placement.names)
@@ -105,8 +105,8 @@ class ClusterTrace:
             if job.drain:
                 begin, end = (job.start_cycle + cycle for cycle in job.drain)
                 self._slice(trace, job, _RUN, _DRAIN, "drain and update", begin, end)
-        for job, layer, part, (begin, end) in trace.first("spans of layers", self._spans()):
-            self._slice(trace, job, self._device(layer), f"{layer} {part}", part, begin, end)
+        for job, layer, phase, (begin, end) in trace.first("spans of layers", self._spans()):
+            self._slice(trace, job, self._device(layer), f"{layer} {phase}", phase, begin, end)
 
     def _slice(
         self, trace: Trace, job: _Job, process: str, track: str, name: str, begin: int, end: int
@@ -115,15 +115,15 @@ class ClusterTrace:
         trace.slice(process, track, name, *times)
 
     def _spans(self) -> list[tuple[_Job, str, str, tuple[int, int]]]:
-        """Return each timed batch's spans: job, layer, kind of work, begin and end."""
+        """Return each timed batch's spans: job, layer, phase, (begin, end)."""
         spans = []
         for job in self._jobs:
             for row in job.timeline["layers"]:
                 start = job.start_cycle + job.timeline["start"]
-                for part in _LAYER_PHASES:
-                    if row[part]:
-                        begin, end = row[part]
-                        spans.append((job, row["layer"], part, (start + begin, start + end)))
+                for phase in _LAYER_PHASES:
+                    if row[phase]:
+                        begin, end = row[phase]
+                        spans.append((job, row["layer"], phase, (start + begin, start + end)))
         return spans
 
     def _device(self, layer: str) -> str:

@@ -48,9 +48,9 @@ Work = Callable[[ProcessPoolExecutor | None, Report], Iterator[SweepPoint]]
 
 
 def execute(options: PlanOptions, call: Call, say: Callable[[str], None] = print) -> list[SweepPoint]:
-    """Make the plans of the options, write the output folder, and print a summary with ``say``.
+    """Search for the plans that the options request, write the output folder, and print a summary with ``say``.
 
-    Return all plans.
+    Return all plans: one, or those of a sweep.
 
     Raises InputError if no plan is possible, ToolFailed if the search was killed.
     """
@@ -70,7 +70,7 @@ def execute(options: PlanOptions, call: Call, say: Callable[[str], None] = print
     seconds = options.time_limit or (SWEEP_SECONDS if is_sweep else SECONDS)
     limits = Limits(seconds=seconds, workers=options.workers, seed=options.seed, gap=options.gap / 100)
     counts = counts or [len(cluster.devices)]
-    cluster.first(max(counts))  # said before the search for fewer
+    cluster.first(max(counts))  # raises InputError for too many devices, before any search
     plans: list[SweepPoint] = []
     with run_directory(output, kind, command_arguments(call, options)) as folder, StatusLine() as status:
 
@@ -116,15 +116,16 @@ def run_search(work: Work, workers: int, report: Report) -> Iterator[SweepPoint]
     ``workers``: number of searches in parallel.
     ``report``: callback with the arguments of each progress report.
     """
-    context = multiprocessing.get_context("fork")  # spawned, it would load OR-Tools for another second
+    context = multiprocessing.get_context("fork")  # a spawned child would take a second to load OR-Tools
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_search, args=(work, workers, sender, os.getpid()))
     try:
-        with warnings.catch_warnings():  # Python 3.12's, of threads: numpy's, which are made for it
+        with warnings.catch_warnings():
+            # Python 3.12 warns of a fork while threads run; these are numpy's, which allow a fork.
             warnings.simplefilter("ignore", DeprecationWarning)
             process.start()
         sender.close()
-        while True:  # the search has a time limit of its own; its process's death is seen, too
+        while True:  # ends, since the search has a time limit and the sentinel reports the child's death
             try:
                 message = receiver.recv() if receiver in wait([receiver, process.sentinel]) else LOST
             except EOFError:
@@ -134,7 +135,7 @@ def run_search(work: Work, workers: int, report: Report) -> Iterator[SweepPoint]
             if isinstance(message, Exception):
                 raise message
             kind, values = message
-            if kind == "say":
+            if kind == "progress":
                 report(*values)
             else:
                 yield values
@@ -146,7 +147,11 @@ def run_search(work: Work, workers: int, report: Report) -> Iterator[SweepPoint]
 
 
 def _search(work: Work, workers: int, sender: Connection, parent: int) -> None:
-    """Run the search in the process of ``run_search``."""
+    """Run the search in the child process of ``run_search``.
+
+    Messages to the parent: ("progress", arguments of a progress report), ("plan", plan), an exception, and None
+    at the end.
+    """
     _die_with(parent)
     pool = None
     if workers > 1:
@@ -156,9 +161,9 @@ def _search(work: Work, workers: int, sender: Connection, parent: int) -> None:
             initializer=_die_with,
             initargs=(os.getpid(),),
         )
-        pool.submit(int).result()  # all are started now, while there are no threads of CP-SAT's
+        pool.submit(int).result()  # starts all processes now, before CP-SAT starts threads
     try:
-        for plan in work(pool, lambda *values: sender.send(("say", values))):
+        for plan in work(pool, lambda *values: sender.send(("progress", values))):
             sender.send(("plan", plan))
         sender.send(None)
     except (InputError, CheckFailed) as error:

@@ -12,7 +12,7 @@ from fanin.runs.option import FileUse, Group, RunOptions, Trait, option
 FACTORS = (1, 2, 4, 8)  # degrees of model parallelism
 SEARCH = Trait("a search")
 
-_PLACE = Group("")
+_PLACE = Group("")  # options that the help lists without a title
 
 
 @dataclass(frozen=True, kw_only=True)

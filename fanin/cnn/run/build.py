@@ -70,7 +70,7 @@ def execute(options: BuildOptions, call: Call, say: Callable[[str], None] = prin
     build = planned_build(options.plan, options.arith)
     build = replace(build, wires=wires_of(options, build.planned.placement))
     with run_directory(output, CLUSTER_BUILD, command_arguments(call, options)) as folder:
-        # the simulator is cached outside this folder
+        # also builds the simulator, in a cache outside this folder
         rtl = Rtl(build.planned, build.arithmetic, build.wires)
         if options.verilog:
             write_verilog(folder / VERILOG_FOLDER, rtl.cosim.nodes)
@@ -129,12 +129,12 @@ def _verilog(folder: Path) -> dict[str, str]:
 
 
 def _copy(source: Path, target: Path, kind: Kind) -> None:
-    """Copy the files and folders that belong to a folder of that kind."""
+    """Copy the files and folders that a folder of ``kind`` consists of. Raises InputError."""
     target.mkdir(parents=True)
     for name in kind.names:
         try:
             copy_plain(source, target, name)
-        except OSError as error:  # for instance a link, which may lead to a file of the user's
+        except OSError as error:  # for instance for a link, which is not followed
             cause = f"cannot be copied: {error.strerror or error} ({error.filename or name})"
             raise InputError(f"{source / name}: {cause}") from None
 

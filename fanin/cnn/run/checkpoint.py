@@ -37,9 +37,8 @@ class CheckpointInfo:
     epoch: int = 0  #: number of trained epochs
     frame: int = 0  #: number of trained frames of the next epoch
     training: Mapping[str, Any] | None = None  #: hyper-parameters; None before training
-    tallies: Mapping[str, Tally] = field(
-        default_factory=dict
-    )  #: tally of the current or last epoch, by machine
+    #: tally of the current or last epoch, by machine
+    tallies: Mapping[str, Tally] = field(default_factory=dict)
 
     @property
     def place(self) -> Place:

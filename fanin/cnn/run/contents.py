@@ -16,10 +16,7 @@ JOB_REGIONS = ("images", "labels", "results")  # regions that have a place for e
 
 
 def sizes_json(planned: PlannedNetwork) -> Json:
-    """Return ``sizes`` of build.json.
-
-    They are transfers of each FIFO, frames of each ring, and frames of each connection's buffers.
-    """
+    """Return ``sizes`` of build.json: transfers of FIFOs, frames of rings, frames of connections' buffers."""
     stages, sizes = planned.network.stages, planned.sizes
 
     def edge_json(edge: tuple[int, int]) -> Json:

@@ -21,12 +21,12 @@ from fanin.runs.output import CLUSTER_RUN, table
 
 @dataclass(frozen=True)
 class EndDiagnosis:
-    """Counters of one end of a connection: frames of the network, by counter."""
+    """Counters of one end of a connection."""
 
-    source: str
-    consumer: str
-    device: str
-    counted: dict[str, Any]
+    source: str  #: name of the layer whose map is sent
+    consumer: str  #: name of the layer that receives the map
+    device: str  #: name of the end's device
+    counted: dict[str, Any]  #: number of frames by counter; ``failure``: name of a LinkFailure, or None
 
     def row(self) -> list[str]:
         """Return the counters in words."""
@@ -47,27 +47,18 @@ class EndDiagnosis:
 
 @dataclass(frozen=True)
 class RunState:
-    """State of a run.
+    """State of a run, as read from its folder. A *state* of training is a checkpoint file."""
 
-    - ``error``: cause of its end; None without one, and while a process trains it (``under_way``).
-    - ``under_way``: a process trains the run.
-    - ``epochs``, ``frames``: progress up to the last whole state.
-    - ``state``: last whole state; None without one.
-    - ``damage``: defect of newer states, which are ignored.
-    - ``ends``: counters of connections.
-    - ``command``: command that continues the run; None if it cannot or need not be continued.
-    """
-
-    error: str | None
-    under_way: bool
-    epochs: int
-    epochs_asked: int
-    frames: int  #: of the next epoch
-    frames_each: int  #: of an epoch
-    state: str | None
-    damage: str | None
-    ends: list[EndDiagnosis]
-    command: str | None
+    error: str | None  #: cause of the run's end; None for a finished run, and while a process trains it
+    under_way: bool  #: true if a process trains the run
+    epochs: int  #: epochs trained up to the last undamaged checkpoint
+    epochs_asked: int  #: epochs of the whole training
+    frames: int  #: frames of the next epoch that are trained in addition
+    frames_each: int  #: frames of an epoch
+    state: str | None  #: path of the last undamaged checkpoint; None if there is none
+    damage: str | None  #: defect of newer checkpoints, which are ignored; None if they are intact
+    ends: list[EndDiagnosis]  #: counters of both ends of each connection
+    command: str | None  #: command that resumes the run; None if it cannot or need not be resumed
 
     def rows(self) -> list[list[str]]:
         """Return a row per fact."""
@@ -85,7 +76,7 @@ class RunState:
 def diagnose(folder: Path, *, writing: bool = False) -> Diagnosis:
     """Diagnose a run from its folder. Raises InputError for another folder.
 
-    - ``writing``: True if the caller writes the folder; False looks for another process that does.
+    ``writing``: true if the caller itself writes the folder; false to look for another process that does.
     """
     state = _read_state(folder, under_way=not writing and writer_of(folder) is not None)
     resume = f"{state.command} continues from there" if state.command else None
@@ -93,8 +84,9 @@ def diagnose(folder: Path, *, writing: bool = False) -> Diagnosis:
 
 
 def _read_state(folder: Path, *, under_way: bool) -> RunState:
-    """Read the state of a run's folder; ``under_way``: a process trains it. Raises InputError for another
-    folder.
+    """Read the state of a run's folder. Raises InputError for another folder.
+
+    ``under_way``: true if a process trains the run.
     """
     record = open_record(folder / CLUSTER_RUN.mark)
     error = record.optional_text("error")
@@ -115,7 +107,10 @@ def _read_state(folder: Path, *, under_way: bool) -> RunState:
 
 
 def _last(folder: Path) -> tuple[str | None, Place, str | None]:
-    """Return the last whole state, its place, and the defect of newer ones."""
+    """Return the path of the last undamaged checkpoint, its place, and the defect of newer checkpoints.
+
+    Without an undamaged checkpoint, return None, the start of the training, and the defect.
+    """
     run = open_run(folder)
     try:
         name, state, damage = run.newest_intact()
@@ -126,7 +121,7 @@ def _last(folder: Path) -> tuple[str | None, Place, str | None]:
 
 def _ends(record: Record) -> Iterator[EndDiagnosis]:
     """Yield the counters of each connection's ends, over all jobs since the run began or was resumed."""
-    for one in record.records("connections"):
-        for end in one.records("ends"):
+    for connection in record.records("connections"):
+        for end in connection.records("ends"):
             counted = {name: value for name, value in end.value.items() if name != "device"}
-            yield EndDiagnosis(one.text("from"), one.text("to"), end.text("device"), counted)
+            yield EndDiagnosis(connection.text("from"), connection.text("to"), end.text("device"), counted)

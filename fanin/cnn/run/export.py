@@ -49,7 +49,7 @@ def _npz(network: Network, states: tuple[State, ...]) -> bytes:
 
 
 def _pt(network: Network, states: tuple[State, ...]) -> bytes:
-    """Return a PyTorch file of arrays LAYER.NAME, with PyTorch's names (weight, running_mean, …) and axes"""
+    """Return a PyTorch file of arrays LAYER.NAME, with PyTorch's names (weight, running_mean, …) and axes."""
     try:
         import torch
     except ImportError:

@@ -94,9 +94,10 @@ class Run:
         return checkpoint
 
     def newest_intact(self) -> tuple[str, Checkpoint, InputError | None]:
-        """Return file name and contents of the newest undamaged checkpoint.
+        """Return file name and contents of the newest undamaged checkpoint, and the damage of newer ones.
 
-        Return also the error of the newest checkpoint if that is damaged. Raises InputError if all are damaged.
+        The damage is the newest checkpoint's error; None if the newest checkpoint is intact. Raises InputError
+        if all checkpoints are damaged.
         """
         newest_error = None
         for name in reversed(self.states):

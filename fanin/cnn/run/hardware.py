@@ -27,15 +27,17 @@ Metrics = dict[str, Any]
 def hardware_of(planned: PlannedNetwork, machine: Rtl) -> Metrics | None:
     """Return ``hardware`` of the last training job, measured and planned; None before the first job.
 
-    - ``cycles_per_frame``: mean of the slowest stream of any layer, in the timed batch. ``frames_per_second``:
-      the same as a rate. ``of_planned``: its share of the plan's.
-    - ``frames_per_second_with_updates``: all frames of the job, with the time between batches.
+    - ``cycles_per_frame``: mean cycles between frames of the timed batch, at the slowest stream of any layer.
+    - ``frames_per_second``: rate of frames that follows from ``cycles_per_frame``.
+    - ``of_planned``: ratio of ``frames_per_second`` to the plan's throughput.
+    - ``frames_per_second_with_updates``: rate over the whole job, with the time between batches.
     - ``drain_and_update_cycles``: from the timed batch's last image in until its last parameter is updated.
-    - ``dram_gbps``, ``link_gbps``: simulated rates of all devices. ``devices``: traffic of each device's memory
-      and link, beside the plan's rates.
+    - ``dram_gbps``, ``link_gbps``: simulated rates of all devices.
+    - ``devices``: traffic of each device's memory and link, and the plan's rates.
     - ``ways``: busy, starved and blocked shares of each stream that leaves a layer.
-    - ``results``: cycles in which the results of the first batches were in memory.
-    - ``timeline``: see :func:`timeline_of`. ``fifos``: largest fill of each FIFO beside its size.
+    - ``results``: cycles in which the results of the first batches were in memory, from the first result.
+    - ``timeline``: see :func:`timeline_of`.
+    - ``fifos``: largest fill of each FIFO, and its size.
     """
     result = machine.trained
     if result is None or result.job is None:

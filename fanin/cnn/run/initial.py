@@ -13,10 +13,8 @@ from fanin.cnn.layers.arithmetic import State
 from fanin.cnn.run.checkpoint import flatten_states, restore_states
 from fanin.runs.states import read_arrays
 
-LEARNED = (
-    "weights",
-    *online_norm.STATE[:3],
-)  #: arrays of a trained model; velocities and control terms start at 0
+#: arrays of a trained model; velocities and control terms start at 0
+LEARNED = ("weights", *online_norm.FORWARD_STATE)
 
 
 def load_initial_states(path: Path, network: Network) -> tuple[State, ...]:

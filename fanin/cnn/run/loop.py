@@ -1,4 +1,8 @@
-"""Training loop: after each stretch, compares the machines, and hands out a checkpoint."""
+"""Training loop of a run: stretch by stretch, with a comparison of the machines and a checkpoint after each.
+
+A *machine* trains the network: RTL, the golden model, or a model in binary64. A *stretch* is the training
+between two checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ OnCheckpoint = Callable[[Checkpoint], None]
 class Loop:
     """Training loop of a run.
 
-    All machines train each stretch. RTL is then compared with the golden model, and a checkpoint is taken.
+    All machines train each stretch. The loop then compares RTL with the golden model, and takes a checkpoint.
     """
 
     setup: Setup
@@ -71,17 +75,18 @@ class Loop:
 
     @property
     def _primary(self) -> Machine:
+        """Machine of option ``--on``, whose progress is reported."""
         return next(iter(self.machines.values()))
 
     def _train_stretch(self, stretch: Stretch, frames: Samples) -> None:
         """Train all machines on ``frames``, and compare RTL with the golden model."""
 
-        def count(frames: int) -> None:
-            self.progress(self.frames + frames)
+        def report(trained_frames: int) -> None:
+            self.progress(self.frames + trained_frames)
 
         outputs = {}
         for name, machine in self.machines.items():
-            progress = count if machine is self._primary else ignore_progress
+            progress = report if machine is self._primary else ignore_progress
             try:
                 outputs[name] = machine.train(frames.images, frames.digits, stretch.job, progress)
             except NotFinite as error:
@@ -90,7 +95,7 @@ class Loop:
                 raise CheckFailed(describe(error, stretch)) from None
             self._tallies[name] = self._tallies[name].plus(outputs[name], frames.digits)
         self.frames += len(frames)
-        count(0)
+        report(0)
         if RTL in self.machines:
             place = f"epoch {stretch.epoch + 1}"
             _compare_outputs(place, stretch.first, outputs[RTL], outputs[GOLDEN])
@@ -122,7 +127,7 @@ class Loop:
             for name, outputs in test_outputs.items()
         }
         if RTL in self.machines:
-            _compare_outputs(f"evaluation behind epoch {epoch + 1}", 0, test_outputs[RTL], test_outputs[GOLDEN])
+            _compare_outputs(f"evaluation after epoch {epoch + 1}", 0, test_outputs[RTL], test_outputs[GOLDEN])
         rate = training.rate * training.schedule.factor_at(epoch, training.epochs)
         self.epochs.append(Epoch(epoch + 1, rate, measures))
 
@@ -131,7 +136,7 @@ def _check_finite(network: Network, states: tuple[State, ...], stretch: Stretch)
     """Raise CheckFailed for an infinity or a NaN in a state."""
     for name, values in flatten_states(network, states).items():
         if not np.isfinite(values).all():
-            place = f"behind frame {stretch.end:,} of epoch {stretch.epoch + 1}"
+            place = f"after frame {stretch.end:,} of epoch {stretch.epoch + 1}"
             raise CheckFailed(f"{name}: infinity or NaN {place}")
 
 
@@ -159,6 +164,7 @@ def compare_states(place: str, network: Network, states: tuple[State, ...], gold
 
 
 def _compare_outputs(place: str, first: int, outputs: Outputs, golden: Outputs) -> None:
+    """Raise CheckFailed if a frame's outputs differ from the golden model's. ``first``: index of frame 0."""
     differing = np.flatnonzero((outputs.view(np.uint32) != golden.view(np.uint32)).any(axis=1))
     if len(differing):
         count = f"outputs of {len(differing):,} of {len(outputs):,} frames are not the golden model's"

@@ -40,7 +40,7 @@ class Measures:
 
     @classmethod
     def of(cls, tally: Tally, test_outputs: Outputs, labels: Labels) -> Measures:
-        """Return the measures of an epoch. ``test_outputs``, ``labels``: of the held-out frames after it."""
+        """Return the measures of an epoch. ``test_outputs``, ``labels``: those of the held-out frames."""
         right = right_guesses(test_outputs, labels)
         return cls(tally.loss / tally.frames, tally.right / tally.frames, right / len(labels))
 

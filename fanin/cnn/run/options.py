@@ -19,7 +19,7 @@ PLACES = ("rtl", "golden")  # by fanin.cnn.run.machine
 CONNECTIONS = Trait("several devices")
 FRAMES = Trait("frames between devices in RTL")
 
-_PLACE = Group("")
+_PLACE = Group("")  # options that the help lists without a title
 _CONNECTIONS = Group("connections, of several devices")
 _TRAINING = Group("training")
 _MACHINE = Group("machine")

@@ -34,7 +34,7 @@ from fanin.sim.learning.images import ImageSet
 def execute(args: argparse.Namespace) -> int:
     """Run the command. Return 0, also for a finished run. Raises the errors of ``fanin cluster run``."""
     folder: Path = args.folder
-    open_kind(folder, CLUSTER_RUN, "fanin cluster run")  # locks no folder that is not a run
+    open_kind(folder, CLUSTER_RUN, "fanin cluster run")  # raises InputError before another folder is locked
     with sole_writer(folder):
         run = open_run(folder)
         if run.on != RTL:
@@ -47,9 +47,9 @@ def execute(args: argparse.Namespace) -> int:
                 raise InputError(f"--plan {args.plan}: {folder} has ended; nothing is left to train")
             return _report_finished(folder, args.json)
         if damage_error:
-            _warn(f"{damage_error}; goes on from {folder / name}")
+            _warn(f"{damage_error}; resuming from {folder / name}")
         if state.binary64 and not importlib.util.find_spec("torch"):
-            _warn("PyTorch is not installed: goes on without the network in binary64")
+            _warn("PyTorch is not installed: resuming without the network in binary64")
         setup = _setup(run, data, name, state, args.plan)
         with live_file(folder, "resume", data.name) as live:
             with RunStatus(live) as status:
@@ -57,7 +57,8 @@ def execute(args: argparse.Namespace) -> int:
                 if setup.builds[-1].folder not in {used_build.folder for used_build in run.builds}:
                     _write_build(folder, setup.builds[-1].folder, setup.build, args.plan)
                 write_metrics(folder, recorder.metrics(UNFINISHED))
-                note_resumption(folder, args, ignored=["connections"])  # whose counters restart here
+                # The counters of the connections restart at 0.
+                note_resumption(folder, args, ignored=["connections"])
                 error = recorder.train()
             finish(recorder, error, args.json)
             return 0
@@ -82,7 +83,8 @@ def _setup(run: Run, data: ImageSet, name: str, state: Checkpoint, other: Path |
     ``other``: folder of another plan or build; None for the run's last build.
     """
     measured_epochs = run.epochs[: state.info.epoch]
-    if len(measured_epochs) < state.info.epoch - 1:  # the last one may have been stopped before it was measured
+    # The run may have stopped before it measured the last epoch.
+    if len(measured_epochs) < state.info.epoch - 1:
         mark = run.folder / CLUSTER_RUN.mark
         raise InputError(f"{mark}: epochs: has {len(measured_epochs)} before {name}")
     used_build = replace(run.builds[-1], since=name) if other is None else _new_build(run, name, other)

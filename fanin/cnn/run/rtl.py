@@ -181,7 +181,7 @@ class Rtl:
         cut = self._conditions.cut
         if cut is None:
             return None
-        frames_before = cut.frames - self._frames  # frames of this job
+        frames_before = cut.frames - self._frames  # frames of this job before the cut
         if frames_before >= (epoch.job.frames if epoch.job else 0):
             return None
         device, *peer = (self._names.index(name) for name in cut.devices)

@@ -1,5 +1,7 @@
 """Benchmark of AllReduce latency in both protocols: from the transport's input of a PA to its output of the FA.
 
+A PA is a micro-batch's partial activations, an FA the sum of all workers' PAs.
+
 Cycles are the RTL's, the time between nodes and switch is the link model's. The nodes have the smallest engine,
 because only the transport is measured. They train, so that PAs have the timing of a training.
 """
@@ -105,8 +107,8 @@ def _setting(network: NetworkConfig) -> Iterator[Result]:
 
 
 def _figure(loss: float, network: NetworkConfig) -> Figure:
-    figure = Figure(NAME, f"{100 * loss:g} % loss", "workers", "AllReduce latency, ns")
-    figure.log_y, figure.over, figure.apart = True, Protocol.SWITCHML.value, True  # without loss all coincide
+    figure = Figure(NAME, f"{100 * loss:g} % loss", "workers", "AllReduce latency, ns", log_y=True)
+    figure.over, figure.apart = Protocol.SWITCHML.value, True  # without loss, all series coincide
     figure.note = (
         f"PA taken → FA handed on. RTL cycles at {CLOCK_MHZ:g} MHz; links {network.link.gbps:g} Gb/s, "
         f"{network.link.delay_ns:g} ns; switch {network.switch_ns:g} ns; timeout by round trips; "
@@ -116,6 +118,7 @@ def _figure(loss: float, network: NetworkConfig) -> Figure:
 
 
 def _latency(point: Point, loss: float, figure: Figure, network: NetworkConfig) -> Iterator[Result]:
+    """Yield latencies of a point at a loss rate, and packets of an operation; add points to ``figure``."""
     lossy = replace(network, link=LinkConfig(drop=loss))
     run = point.run(lossy, batch=BATCH, mini_batches=MINI_BATCHES, precision=4)
     latencies = point.latencies(run)

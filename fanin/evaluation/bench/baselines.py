@@ -24,12 +24,13 @@ from fanin.sim.switch.base import SwitchKind
 from fanin.sim.switch.make import make_switch
 from fanin.wire.aggregation import Protocol
 
+#: figures without points, and an iterator that measures the points and adds them
 Drawing = tuple[list[Figure], Iterator[Result]]
 OPERATIONS = 1000  # operations of SwitchML's hosts, one at a time
-MINI_BATCHES = 500  # of P4SGD's RTL, an AllReduce each
+MINI_BATCHES = 500  # mini-batches of P4SGD's RTL, an AllReduce each
 STATISTICS = {"1st percentile": 1, "mean": None, "99th percentile": 99}
-WORKER_COUNTS = (1, 2, 4, 8)  # of figure 13
-BATCHES = (16, 1024)
+WORKER_COUNTS = (1, 2, 4, 8)  # numbers of workers in figure 13
+BATCHES = (16, 1024)  # mini-batch sizes in figure 13
 
 
 def figure_8() -> Drawing:

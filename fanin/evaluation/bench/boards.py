@@ -24,7 +24,7 @@ from fanin.sim.glm.board_allreduce import LINK, Moments, cluster, run_allreduces
 from fanin.wire.aggregation import Encap, frame_length
 
 WORKERS = 4
-LIMIT_NS = 1500.0  # the node's share, both ways, at LIMIT_MHZ
+LIMIT_NS = 1500.0  # maximum time in the node, both ways together, at LIMIT_MHZ
 LIMIT_MHZ = 100.0
 CHUNKS, PRECISION = 16, 8  # long enough that the ACK has left before the next PA arrives
 MICRO_BATCHES = 8  # per epoch

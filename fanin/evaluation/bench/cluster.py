@@ -17,7 +17,7 @@ from fanin.sim.cosim.arrays import Arith
 LANES = {Arith.RTL: (8, 64, 512), Arith.C: (8, 64, 512)}
 CYCLES = 1024  # cycles with different operands, which a run repeats
 MIN_SECONDS = 2.0  # minimum processor time of a timed run
-MIN_SPEEDUP = 5.0  # of C over RTL
+MIN_SPEEDUP = 5.0  # ratio of the rates of simulation with operators in C and in RTL
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
@@ -31,6 +31,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
 
 
 def _arrays() -> Iterator[Result]:
+    """Yield build time and simulation rate of arrays of operators, and the ratio of C to RTL."""
     rates: dict[tuple[Arith, int], float] = {}
     with fresh_cache():  # no cached result may shorten the timed work
         ArrayBench(lanes=1, arith=Arith.C)  # Verilator's library, which all builds share

@@ -14,11 +14,11 @@ from fanin.evaluation.bench.result import Result
 from fanin.planner.plan.network import PlannedNetwork, read_network
 from fanin.planner.plan.plan import Plan
 
-SEARCH_SECONDS = 60.0  # of MobileNetV2's search
-DEVICES = range(3, 10)
+SEARCH_SECONDS = 60.0  # time limit of MobileNetV2's search
+DEVICES = range(3, 10)  # numbers of devices for the example CNN
 LINEAR_DEVICES = 6  # devices up to which the paper's throughput grows linearly without model parallelism
-MIN_SHARE = 0.97  # of the plan's rate, where DRAM or the network limits
-PAPER = {"streaming": 395, "updates": 359}  # frames a second that it measured
+MIN_SHARE = 0.97  # least ratio of the predicted to the planned throughput, where DRAM or the network limits
+PAPER = {"streaming": 395, "updates": 359}  # measured frames a second of MobileNetV2, without and with updates
 
 
 @dataclass(frozen=True)

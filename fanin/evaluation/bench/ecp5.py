@@ -54,6 +54,7 @@ def pack(verilog: str, top: str, *, timeout: float = 3600) -> Resources:
     inputs, outputs = (
         sum(port.width for port in clocked if port.output is is_output) for is_output in (False, True)
     )
+    # The harness has a flip-flop per input bit, and two flip-flops and an exclusive or per output bit.
     return Resources(
         luts=used["TRELLIS_COMB"] - outputs,
         flip_flops=used["TRELLIS_FF"] - inputs - 2 * outputs,
@@ -99,7 +100,7 @@ def _utilisation(log: str) -> dict[str, int]:
     """Return the used cells by type from nextpnr's log. Raises ToolFailed if the log has none."""
     used = {name: int(number) for name, number in re.findall(r"^Info:\s+(\w+):\s*(\d+)/", log, re.MULTILINE)}
     if "TRELLIS_COMB" not in used:
-        raise ToolFailed("nextpnr does not say what is in use")
+        raise ToolFailed("nextpnr prints no count of used cells")
     return used
 
 

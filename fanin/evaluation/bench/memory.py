@@ -27,11 +27,11 @@ FUTURE_MHZ = 225.0  # P4SGD, section VII: 512 bits a cycle from one pseudo-chann
 class Case:
     """A memory and the clock of the nodes that read it."""
 
-    id: str
-    name: str
-    hbm: Hbm | None
+    id: str  #: part of the figures' identifiers
+    name: str  #: name for a reader
+    hbm: Hbm | None  #: memory; None for a constant latency
     clock_mhz: float = CLOCK_MHZ
-    limit: float | None = None
+    limit: float | None = None  #: maximum cycles of a word; None for no limit
 
 
 _SHARED = replace(HBM2, ports_per_channel=2)
@@ -70,7 +70,7 @@ def measure(folder: Path) -> Iterator[Result]:
 
 
 def cycles_of_a_word(case: Case, node: GlmConfig) -> tuple[float, float]:
-    """Return per word the cycles in which an engine takes or lacks a word, and all cycles."""
+    """Return two rates in cycles per word: cycles in which an engine takes or lacks a word, and all cycles."""
     shape = TrainShape(node=node, workers=1, samples=8, columns=COLUMNS, batch=8)
     micro_batches = -(-MIN_WORDS // shape.words_per_micro_batch)
     shape = replace(shape, samples=8 * micro_batches, batch=8 * micro_batches)

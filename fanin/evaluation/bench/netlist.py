@@ -17,7 +17,7 @@ from typing import Any
 
 from fanin.base.tools import run_tool, yosys
 
-# Memories made of LUTs: number of LUTs, and port of the write address.
+# Memories made of LUTs: number of LUTs, and port of the write address if it is named like those of reads.
 _RAM_LUTS = {
     "RAM32M": 4,
     "RAM32M16": 8,
@@ -155,12 +155,12 @@ def analyse(module: dict[str, Any]) -> Area:
     """
     cells = module["cells"]
     area = Area(cells=Counter(cell["type"] for cell in cells.values()))
-    arrival: dict[int, Depth] = {}
-    length = _chain_lengths(cells)
+    arrival: dict[int, Depth] = {}  # depth of the path from a register to a net, by net number
+    chain_bits = _chain_lengths(cells)
     for name in _topological(cells):
         cell = cells[name]
         if cell["type"] == "CARRY4":
-            _carry_arrival(cell, arrival, length[name])
+            _carry_arrival(cell, arrival, chain_bits[name])
             continue
         depth = _worst(_path_inputs(cell), arrival)
         cost = 0 if cell["type"].startswith(_FREE_CELLS) else 1

@@ -1,4 +1,9 @@
-"""Measurement of simulated GLM nodes for benchmarks: cycles of a few mini-batches of synthetic words."""
+"""Measurement of simulated GLM nodes for benchmarks: cycles of a few mini-batches of synthetic words.
+
+Terms of P4SGD: a node sends the partial activations (PA) of a micro-batch in an AGG frame. The switch adds them
+and returns the full activations (FA) in a RESULT frame. M is the micro-batches of a mini-batch; C·s is the
+words of a micro-batch per engine; T_l is the time from an AGG to its RESULT.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +76,7 @@ class PathLatencies:
 
 @dataclass(frozen=True)
 class NodeMeasurement:
-    """NodeMeasurement of mini-batches on simulated nodes, in cycles."""
+    """Measured cycles of mini-batches on simulated nodes."""
 
     shape: TrainShape
     mini_batch: int  #: maximum between the last PAs of two successive mini-batches
@@ -152,6 +157,7 @@ def _measurement(run: TrainRun, shape: TrainShape) -> NodeMeasurement:
 
 
 def _path_latencies(run: TrainRun, shape: TrainShape, event: Mapping[str, np.ndarray]) -> PathLatencies:
+    """Return the latencies from a node's events: cycles by event name."""
     last_word, backward_word = event["forward_last"] - 1, event["backward_first"] - 1
     agg = event["agg"]
     result = agg[0] + times_of(run.raw).allreduce_cycles[0]

@@ -16,7 +16,7 @@ from fanin.sim.param_server.training import TrainingJob
 
 WORKERS = (1, 2, 4, 8, 15, 32, 64)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
-SIZES = (0.25, 0.5, 1, 2, 4, 8)  # of the model and of its computing, over lr's
+SIZES = (0.25, 0.5, 1, 2, 4, 8)  # factors of lr's model size and computing time
 STRAGGLERS = (1, 2, 4, 8, 16)  # slowdown of a gradient in 20
 _STRAGGLE_ODDS = 0.05
 
@@ -35,6 +35,7 @@ def measure() -> Iterator[Result]:
 
 
 def _sweeps(base: TrainingJob) -> Mapping[str, Mapping[float, TrainingJob]]:
+    """Return the training jobs of each sweep, by quantity and by its value."""
     compute, size = base.compute, base.model_bytes or 0
     return {
         "workers": {count: replace(base, workers=count) for count in WORKERS},
@@ -57,5 +58,6 @@ def _sweeps(base: TrainingJob) -> Mapping[str, Mapping[float, TrainingJob]]:
 
 
 def _speed_up(setup: TrainingJob) -> float:
+    """Return the ratio of a single node's computing time for all applied gradients to the simulated time."""
     outcome = simulate(setup)
     return setup.compute.per_sample * setup.batch * outcome.tally.applied / outcome.seconds

@@ -37,15 +37,11 @@ SPACE = (WRITES + 1) * MIB  # bytes of a memory
 KEY = 0x1234
 FULL_RATE = LinkConfig(gbps=float("inf"))  # the MAC's rate, a word a cycle
 PACED_LINK = LinkConfig()
-ALIGNED, UNALIGNED = 0, (1, 21 * 64 + 55)  # offsets of the first byte in its 4 KiB page
+ALIGNED, UNALIGNED = 0, (1, 21 * 64 + 55)  # offsets of a write's first byte in its 4 KiB page, for link use
 
 MIN_LINK_USE = 98.0  # %; 64 of 65 words are 98.46 %
 MAX_SEND, MAX_RECEIVE = 24, 16  # cycles
-PAGE_OFFSETS = (
-    0,
-    55,
-    4096 - 43,
-)  # offsets of the first byte in its page; the last write crosses a page boundary
+PAGE_OFFSETS = (0, 55, 4096 - 43)  # such offsets for latency; the last write crosses a page boundary
 
 
 @dataclass(frozen=True)

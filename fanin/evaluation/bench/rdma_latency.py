@@ -27,7 +27,7 @@ _SPACE = 1 << 16  # bytes of the region
 
 @dataclass(frozen=True)
 class Move:
-    """Write of ``size`` bytes from or to byte ``address``, on the queue pair at ``index``."""
+    """Write of ``size`` bytes from or to byte ``address`` of the NIC's memory. ``index``: of the queue pair."""
 
     size: int
     address: int
@@ -35,7 +35,11 @@ class Move:
 
 
 class NicMeter:
-    """Latency meter of a NIC between a memory and a MAC that are never busy."""
+    """Latency meter of a NIC between a memory and a MAC that are never busy.
+
+    A testbench posts or sends one write after the other. A background process logs the cycle of each transfer
+    by port, and the latency of a write is the difference of two logged cycles.
+    """
 
     def __init__(self, config: RdmaConfig):
         self.config = config
@@ -164,10 +168,8 @@ class NicMeter:
         """Send a write to the NIC; return its latency in cycles. ``psn``: its packet's number."""
         transfers = self._clear_logs()
         payload = random.Random(psn).randbytes(move.size)
-        packet = RdmaPacket(
-            Opcode.WRITE_ONLY, FIRST_QUEUE_PAIR + move.index, psn, True, move.address, _KEY, move.size,
-            payload=payload,
-        )  # fmt: skip
+        queue_pair, write = FIRST_QUEUE_PAIR + move.index, (move.address, _KEY, move.size)
+        packet = RdmaPacket(Opcode.WRITE_ONLY, queue_pair, psn, True, *write, payload=payload)
         await self._frame(ctx, packet)
         content = self._write.content
 

@@ -17,7 +17,7 @@ from fanin.sim.ring.groups import GroupsCosim
 from fanin.sim.ring.groups_time import GroupsTime
 
 SIZES = PRESETS["u280"]
-COUNT = 1 << 16  # values
+COUNT = 1 << 16  # values of a vector
 GROUPS, MEMBERS = 4, 4
 MAX_DEVIATION = 5.0  # % of the model's time
 CODECS: dict[str, CodecConfig | None] = {"no codec": None, "BFP": Bfp()}

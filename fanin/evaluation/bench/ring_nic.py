@@ -17,7 +17,7 @@ from fanin.sim.ring.cosim import RingCosim, RingRun
 from fanin.sim.ring.flow import Flow
 
 NODES = 3
-COUNT = 10**7  # values
+COUNT = 10**7  # values of a vector
 FLOW = Flow(gbps=10)
 LINK = LinkConfig()
 MIN_RING = 98.0  # % of the rate that the other traffic leaves

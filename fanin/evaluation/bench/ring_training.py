@@ -6,7 +6,7 @@ of the frame format; nothing is fitted to the RTL. Symbols of the paper:
 
 - α: the payload's share of the time on the link.
 - β: the codec's compression ratio.
-- T_U: time of a layer's weight update on the worker. It is 0 for the paper's worker.
+- T_U: time of a layer's weight update on the worker; 0 for the paper's worker.
 """
 
 from __future__ import annotations
@@ -181,6 +181,7 @@ def model(config: RingConfig, shape: Shape) -> float:
 
 
 def _figures(name: str, cosim: RingTrainingCosim, shape: Shape, seconds: float) -> Iterator[Result]:
+    """Yield the time of an iteration in RTL, and its deviation from the paper's model."""
     yield from _time_and_deviation(
         f"{name}, {shape.layers} × {shape.width}²", seconds, model(cosim.config, shape)
     )

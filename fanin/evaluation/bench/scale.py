@@ -1,4 +1,8 @@
-"""Benchmark of simulations on several ranks: timed runs, and a model that predicts runs on more ranks."""
+"""Benchmark of simulations on several ranks: timed runs, and a model that predicts runs on more ranks.
+
+A *rank* is a process that simulates a part of the nodes. The ranks exchange frames at *meetings*. The model's
+costs are fitted to some points, and checked at other points.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +41,8 @@ NODES = (1, 4, 16, 64, 256, 1024)
 MACHINES = (1, 4, 16, 64)
 GLM_NODES = 2
 _TIMEOUT_SECONDS = 1800.0
-_WINDOW_CYCLES = window(
-    min_trip_ps(LinkConfig(), SWITCH_NS), Clock(period_of(CLOCK_MHZ))
-)  # cycles between meetings
+#: cycles between two meetings of the ranks
+_WINDOW_CYCLES = window(min_trip_ps(LinkConfig(), SWITCH_NS), Clock(period_of(CLOCK_MHZ)))
 
 
 class Point(NamedTuple):
@@ -62,6 +65,7 @@ class Point(NamedTuple):
         return f"{self.nodes} nodes, {self.values:,} values, {processes}{delay}"
 
 
+#: runs to which the model's costs are fitted
 FITTED_POINTS = (
     Point(8, 20_000),
     Point(64, 20_000),
@@ -71,6 +75,7 @@ FITTED_POINTS = (
     Point(64, 20_000, 4),
     Point(16, 20_000, 16),
 )
+#: runs with which the model's predictions are compared
 CHECKED_POINTS = (
     Point(16, 40_000),
     Point(32, 40_000),
@@ -133,6 +138,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
 
 
 def _costs_table(costs_and_load: dict[str, tuple[Costs, Load]]) -> tuple[Sequence[str], list[Sequence[object]]]:
+    """Return columns and rows of a table of the fitted costs, in µs."""
     names = ("a cycle of a node", "frame, alone", "frame, ranks", "meeting", "another rank", "exchange")
     values = [
         [getattr(costs, name) for name in Costs.__dataclass_fields__] for costs, _ in costs_and_load.values()

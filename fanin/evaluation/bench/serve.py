@@ -23,9 +23,9 @@ from fanin.p4.aggregation import ProgramConfig
 from fanin.p4.deployment import default_deployment
 from fanin.wire.aggregation import Kind
 
-ROUNDS = 150  # of every slot: 76,800 packets with ACKs
-MIN_RATE = 20_000.0
-_IN_FLIGHT = 16  # slots
+ROUNDS = 150  # rounds of every slot: 76,800 packets with ACKs
+MIN_RATE = 20_000.0  # packets per s of the switch's CPU time
+_IN_FLIGHT = 16  # slots in use at once
 _ANSWER_SECONDS = 30.0  # timeout of an answer
 
 

@@ -23,9 +23,9 @@ from fanin.base.tools import python_module
 from fanin.evaluation.bench.result import Result
 from fanin.evaluation.bench.served import ServedSwitch, aggregate, cpu_seconds, serve_switch
 
-SECONDS = 10.0  # of each measurement
-MIN_RATE = 0.9  # of the rate without attackers
-MAX_SHARE = 0.1  # of the forwarding process's time
+SECONDS = 10.0  # duration of each measurement
+MIN_RATE = 0.9  # least ratio of the rate with attackers to the rate without
+MAX_SHARE = 0.1  # maximum share of control in the forwarding process's time
 SEPARATE_CORES = 4  # minimum cores of the machine for which attackers have their own cores
 _ADDRESS, _DEVICE = "127.0.0.1:9559", 0
 _MAX_QUEUED = 2048  # frames in the kernel's queue

@@ -1,9 +1,11 @@
 """INCEPTIONN's analytic model of gradient exchange times (section VIII-D), compared with its measurements.
 
-The paper prints model sizes, times and reductions, but not α, β and γ. β and γ are fitted to AlexNet's times; α
-is 0, as the paper calls it negligible. The compression ratios follow from table III. A share of the
-communication does not shrink with compression, because the number of packets stays (section VIII-C); this share
-is also fitted.
+WA is the paper's worker-aggregator system, INC its ring; +C adds compression in the NICs.
+
+The paper prints model sizes, times and reductions, but not α (latency of a message), β (seconds of a byte on a
+link) and γ (seconds of a byte of a sum). β and γ are fitted to AlexNet's times; α is 0, as the paper calls it
+negligible. The compression ratios follow from table III. A share of the communication does not shrink with
+compression, because the number of packets stays (section VIII-C); this share is also fitted.
 """
 
 from __future__ import annotations
@@ -21,21 +23,17 @@ MIB = 1 << 20  # the paper's MB: AlexNet's 61 million parameters are 233 of them
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Benchmark of the paper: its columns in table II and figure 12.
-
-    Times are in seconds of 100 iterations. ``share`` is the printed share of communication in per cent; the
-    reductions of figure 12 are in per cent of WA's.
-    """
+    """Benchmark of the paper: its columns in table II and figure 12. Times are in seconds of 100 iterations."""
 
     name: str
-    size: float
-    local: float  # forward, backward, GPU copy
-    sum: float
-    communicate: float
-    total: float
-    share: float  # share of communication; HDC's rounded times give 80.0
-    saved_communication: float  # by INC instead of WA
-    saved_total: float
+    size: float  #: bytes of the model
+    local: float  #: forward and backward pass, and copies to and from the GPU
+    sum: float  #: sums of gradients at WA's aggregator
+    communicate: float  #: communication of WA
+    total: float  #: whole training with WA
+    share: float  #: printed share of communication in ``total``, in %; HDC's rounded times give 80.0
+    saved_communication: float  #: communication that INC saves, in % of WA's
+    saved_total: float  #: training time that INC saves, in % of WA's
 
     @property
     def ratio(self) -> float:
@@ -56,30 +54,25 @@ SAVED_BY_WA_C = 30.8  # %, WA+C's communication against WA's
 
 @dataclass(frozen=True)
 class Comparison:
-    """A number of the model and the paper's number for it.
+    """A number of the model and the paper's number for it."""
 
-    - ``id``: unique identifier.
-    - ``model``, ``published``: the model's number and the paper's, in ``unit``.
-    - ``fitted``: True if an input was chosen so that the two agree.
-    """
-
-    id: str
-    name: str
-    model: float
-    published: float
+    id: str  #: unique identifier
+    name: str  #: name for a reader
+    model: float  #: the model's number, in ``unit``
+    published: float  #: the paper's number, in ``unit``
     unit: str
-    fitted: bool = False
+    fitted: bool = False  #: true if an input was chosen so that the two numbers agree
 
 
 def aggregator_link() -> Link:
-    """Return β and γ of the worker-aggregator system, from AlexNet's communication and sum."""
+    """Return β and γ of WA, from AlexNet's communication and sum."""
     total_bytes = ITERATIONS * ALEXNET.size
     byte = ALEXNET.communicate / total_bytes / worker_aggregator(WORKERS, 1, Link(0, 1, 0))
     return Link(0, byte, ALEXNET.sum / total_bytes / worker_aggregator(WORKERS, 1, Link(0, 0, 1)))
 
 
 def ring_link() -> Link:
-    """Return β of the ring, from AlexNet's saved communication: it uses its links less than the aggregator."""
+    """Return β of INC, from AlexNet's saved communication, and WA's γ. INC uses its links less than WA."""
     seconds = (1 - ALEXNET.saved_communication / 100) * ALEXNET.communicate
     byte = seconds / (ITERATIONS * ALEXNET.size) / ring(WORKERS, 1, Link(0, 1, 0))
     return Link(0, byte, aggregator_link().add)

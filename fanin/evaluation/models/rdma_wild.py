@@ -106,6 +106,7 @@ def cluster(row: Row, jitter: float = JITTER) -> Costs:
 
 
 def _cluster(update: float) -> Costs:
+    """Return the paper's cluster with a server that takes ``update`` seconds per byte."""
     return Costs(byte=LINK_BYTE, latency=LATENCY_SECONDS, update=update)
 
 
@@ -157,7 +158,7 @@ def server_byte_seconds() -> float:
 
 @dataclass(frozen=True)
 class Reading:
-    """An interpretation of the paper's times.
+    """Interpretation of the paper's times: which numbers of its cluster are fitted to which of the times.
 
     - ``name``: name in the table.
     - ``fitted``: description of the fitted numbers.
@@ -226,7 +227,11 @@ def design(row: Row, **changes: Any) -> TrainingJob:
 
 
 def table_slots() -> Iterator[str]:
-    """Yield a table of speed-ups over wild with K = S = 1, on cluster and design, and mean staleness."""
+    """Yield a table of speed-ups over RDMA-wild with one slot (K = 1) and one server (S = 1), and mean
+    staleness.
+
+    The systems are the paper's cluster, and the hardware as designed in fanin.
+    """
     names = [f"{name}, {system}" for system in ("cluster", "design") for name in PAPER]
     yield f"| K | S | {' | '.join(names)} |"
     yield "|" + "---|" * (len(names) + 2)

@@ -159,7 +159,7 @@ def overlapped(
 
 
 def naive(widths: Sequence[int], batch: int, worker: Worker, baseline: Conventional, nodes: int) -> list[Span]:
-    """Return the trace of the naive baseline: after each layer, all cores wait for one thread."""
+    """Return the trace of the naive baseline: after each layer, all cores wait while one thread all-reduces."""
     count = len(widths)
     tasks = [Task(f"F{k}", WORKER, 2 * widths[k] ** 2 * batch / worker.flops) for k in range(count)]
     for k in reversed(range(count)):

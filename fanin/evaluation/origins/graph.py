@@ -1,8 +1,9 @@
 """Origins of figures: the graph from quoted and fitted inputs to every figure with an identifier.
 
 An identifier is a few words with dots between, such as ``ring.figure_4b.b_448.smart_nic.nodes_6``, made by
-:func:`identifier`. The first pattern that a figure matches determines its origin. A simulation's figure is
-*derived* if its inputs make up nearly all of it: 153 of the 159 cycles of an AllReduce are links and switch.
+:func:`identifier`. Each paper has a table of (pattern of identifiers, origin). The first pattern that a figure
+matches determines its origin. A simulation's figure is *derived* if its inputs make up nearly all of it: 153 of
+the 159 cycles of an AllReduce are links and switch.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import cache
 from fanin.evaluation.origins import inputs as i
 from fanin.evaluation.origins.kinds import Input, Origin, OriginKind, derived
 
+#: names of characters in identifiers
 _LETTERS = str.maketrans(
     {"²": "_squared", "φ": "phi", "ψ": "psi", "γ": "gamma", "µ": "u", "+": "_with_", "÷": "over"}
 )

@@ -7,7 +7,7 @@ import pytest
 from amaranth import Module
 from amaranth.sim import Simulator
 
-from fanin.cnn.layers.schedule import Raster
+from fanin.cnn.layers.raster import Raster
 from fanin.hdl.layers.banks import BLOCK, Banks
 
 # Of a row of 8 columns and 12 channels: lanes, columns, stride, padding.

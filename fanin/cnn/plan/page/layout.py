@@ -1,4 +1,10 @@
-"""Layout of the drawing of a plan: devices as cards around the switch, wires through the switch."""
+"""Layout of the drawing of a plan: devices as cards around the switch, wires through the switch.
+
+Cards are in rows. Each pair of rows has a part of the switch between them, a horizontal bar. If there are
+several bars, a vertical *spine* left of the cards joins them. A wire leaves its card vertically, follows a
+*lane* of the bar (and of the spine, to another bar), and enters the target's card vertically. Lanes are
+assigned such that wires of a lane do not overlap.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +28,8 @@ LANE, BAR_PAD, PORT = 13.0, 20.0, 17.0  # pitch of lanes and padding in the swit
 MAX_WIRE_WIDTH = 7
 
 Layer = Mapping[str, Any]
-POINTWISE = {"online_norm": "n", "bias": "b", "relu": "r", "relu6": "r", "add": "+"}  # and their signs
+#: kinds of pointwise layers, each with the sign of its block in the drawing
+POINTWISE = {"online_norm": "n", "bias": "b", "relu": "r", "relu6": "r", "add": "+"}
 
 
 @dataclass(frozen=True)
@@ -58,11 +65,12 @@ def segments(plan: Mapping[str, Any]) -> list[Segment]:
     """Return the segments of a plan in the order of a frame's path; each layer is in one segment."""
     layers = plan["layers"]
     index = {layer["name"]: i for i, layer in enumerate(layers)}
-    root, hops = list(range(len(layers))), [0] * len(layers)
+    # Union-find: ``parents`` has a tree of layers for each segment; the root's parent is the root itself.
+    parents, hops = list(range(len(layers))), [0] * len(layers)
 
-    def find(i: int) -> int:
-        while root[i] != i:
-            i = root[i]
+    def root_of(i: int) -> int:
+        while parents[i] != i:
+            i = parents[i]
         return i
 
     for edge in sorted(plan["edges"], key=lambda edge: index[edge["to"]]):
@@ -70,10 +78,10 @@ def segments(plan: Mapping[str, Any]) -> list[Segment]:
         is_cut = layers[source]["device"] != layers[target]["device"]
         hops[target] = max(hops[target], hops[source] + is_cut)
         if not is_cut:
-            root[find(target)] = find(source)
+            parents[root_of(target)] = root_of(source)
     members: dict[int, list[int]] = {}
     for i in range(len(layers)):
-        members.setdefault(find(i), []).append(i)
+        members.setdefault(root_of(i), []).append(i)
     unsorted = [
         Segment(layers[indices[0]]["device"], max(hops[i] for i in indices), tuple(layers[i] for i in indices))
         for indices in sorted(members.values(), key=lambda indices: indices[-1])
@@ -143,12 +151,12 @@ class Wire:
     ends: tuple[Card, Card]  #: cards of the source and of the target
     width: int  #: px
     x: list[float] = field(default_factory=lambda: [0.0, 0.0])  #: x at both cards
-    y: dict[int, float] = field(default_factory=dict)  #: y of its lane, by part of the switch
-    spine: float = 0.0  #: x at which it leads from part to part of the switch
+    y: dict[int, float] = field(default_factory=dict)  #: y of the wire's lane, by index of the bar
+    spine: float = 0.0  #: x at which the wire leads from bar to bar
 
     @property
     def bars(self) -> tuple[int, int]:
-        """Parts of the switch at which the wire enters and leaves."""
+        """Indices of the bars (parts of the switch) at which the wire enters and leaves."""
         return self.ends[0].row // 2, self.ends[1].row // 2
 
     @property
@@ -306,11 +314,9 @@ class Layout:
 
     def _bar(self, bar: int, top: float) -> float:
         """Assign y coordinates to the lanes of a part of the switch. Return its height."""
-        groups: dict[int, list[tuple[Wire, tuple[float, float]]]] = {
-            2: [],
-            0: [],
-            -2: [],
-        }  # above, through, below
+        # Wires with both ends above the bar (2), one above and one below (0), and both below (−2), with their
+        # spans of x. A wire to the spine counts its only end at this bar twice.
+        groups: dict[int, list[tuple[Wire, tuple[float, float]]]] = {2: [], 0: [], -2: []}
         for wire in self.wires:
             ends = [end for end in (0, 1) if wire.bars[end] == bar]
             if ends:

@@ -130,7 +130,7 @@ def _layer_row(layer: Mapping[str, Any]) -> list[str]:
         f"{layer['dsp']:,}",
         f"{layer['luts']:,}",
         f"{layer['ram_bits'] / 1e3:,.1f}",
-        "–" if layer["ram_blocks"] is None else f"{layer['ram_blocks']:,}",
+        f"{layer['ram_blocks']:,}",
         f"{layer['dram_read'] / 1e6:,.2f}",
         f"{layer['dram_write'] / 1e6:,.2f}",
         f"{words:,} {memory}" if words else "–",

@@ -9,27 +9,23 @@ from fanin.evaluation.reproduce.row import Derivation, Fit, Measurement, Paper, 
 from fanin.evaluation.reproduce.value import Figures, Value, extreme, figure_value, inverse
 from fanin.sim.codec.tags import BOUNDS, FORM_BITS, TABLE_III, ratio
 
-_SETTINGS = {  # of the RTL's NICs: identifier and words; the rows have the paper's clock
+#: settings of the NICs in RTL: description by identifier. Rows have the number of ``_PAPER_SETTING``
+_SETTINGS = {
     "mhz_250": "NIC at 250 MHz, hosts take no time",
     "mhz_100": "NIC at 100 MHz, hosts take no time",
     "mhz_250_hosts_1us": "NIC at 250 MHz, hosts take 1 µs a packet",
 }
 _PAPER_SETTING = "mhz_100"
-_COMMUNICATE_SECONDS = {"AlexNet": 148.71, "HDC": 1.36, "ResNet-50": 60.58, "VGG-16": 583.58}  # s, table II
+#: table II: seconds of 100 iterations, communication with an aggregator and sums at the aggregator
+_COMMUNICATE_SECONDS = {"AlexNet": 148.71, "HDC": 1.36, "ResNet-50": 60.58, "VGG-16": 583.58}
 _SUM_SECONDS = {"AlexNet": 8.94, "HDC": 0.09, "ResNet-50": 3.68, "VGG-16": 19.89}
-_COMMUNICATION_PERCENT = {
-    "HDC": 80.2,
-    "ResNet-50": 80.2,
-    "VGG-16": 70.9,
-}  # % of the time, communication; AlexNet's is fitted
-_SAVED_PERCENT = {
-    "AlexNet": 55.0,
-    "HDC": 39.0,
-    "ResNet-50": 58.0,
-    "VGG-16": 36.0,
-}  # % of the communication, INC
-_TIME_SAVED_PERCENT = {"AlexNet": 52.0, "HDC": 38.0, "ResNet-50": 49.0, "VGG-16": 31.0}  # % of all time
-_PREDICTED = ("HDC", "ResNet-50", "VGG-16")
+#: communication's share of the training time, in %; AlexNet's is fitted
+_COMMUNICATION_PERCENT = {"HDC": 80.2, "ResNet-50": 80.2, "VGG-16": 70.9}
+#: communication that the ring saves, in % of the aggregator's
+_SAVED_PERCENT = {"AlexNet": 55.0, "HDC": 39.0, "ResNet-50": 58.0, "VGG-16": 36.0}
+#: training time that the ring saves, in % of the aggregator's
+_TIME_SAVED_PERCENT = {"AlexNet": 52.0, "HDC": 38.0, "ResNet-50": 49.0, "VGG-16": 31.0}
+_PREDICTED = ("HDC", "ResNet-50", "VGG-16")  # networks whose times the model predicts; AlexNet's are fitted
 
 _EXCHANGE = "exchange"  # the model of section VIII-D
 _LINK_RATES = "links at their rate; the paper's hosts reach a part of it, and another part for each network"
@@ -46,6 +42,7 @@ _HOST = "our processor, one core, and gradients of digits; theirs: a Xeon E5-264
 
 
 def _model(name: str) -> Measurement:
+    """Return the measurement of a number of the model of section VIII-D."""
     return Measurement(("bench", "ring", "--models"), figure_value(f"inceptionn.model.{name}"), folder=True)
 
 
@@ -105,6 +102,7 @@ def _codec_rate(check: int) -> Measurement:
 
 
 def _table_2() -> Iterator[Row]:
+    """Yield rows of table II: by the model, except AlexNet's, and over RTL NICs."""
     for network, seconds in _COMMUNICATE_SECONDS.items():
         quantity = f"{network}: 100 exchanges over an aggregator"
         explanation = _VGG_TIMES if network == "VGG-16" else ""
@@ -129,6 +127,7 @@ def _table_2() -> Iterator[Row]:
 
 
 def _figure_3() -> Iterator[Row]:
+    """Yield rows of figures 3b and 5, which one command measures."""
     command = ("--figure", "3", "--figure", "5", "--networks", "hdc", "--seeds", "1")
     for network, share in _COMMUNICATION_PERCENT.items():
         measurement = _training(
@@ -145,6 +144,7 @@ def _figure_3() -> Iterator[Row]:
 
 
 def _figure_7() -> Iterator[Row]:
+    """Yield rows of figure 7: training time with compression on the hosts."""
     patterns = [f"inceptionn.figure_7.{codec}.early.*" for codec in ("snappy", "sz3_2_10")]
     for select, name, times in ((min, "least", 2.0), (max, "most", 4.0)):
         options = ("--figure", "7", "--networks", "hdc", "--seeds", "1")
@@ -154,6 +154,7 @@ def _figure_7() -> Iterator[Row]:
 
 
 def _figure_12() -> Iterator[Row]:
+    """Yield rows of figure 12 without the codec, by the model and over RTL NICs."""
     for network, percent in _SAVED_PERCENT.items():
         figure = f"{identifier(network)}.inc.communication_saved"
         quantity = f"{network}: of the communication, by the ring"
@@ -296,6 +297,7 @@ def _table_3() -> Iterator[Row]:
 
 
 def _figure_9() -> Iterator[Row]:
+    """Yield rows of figure 9: rates of compressor and decompressor."""
     for check, name in enumerate(("compressor", "decompressor")):
         quantity = f"{name}, 256 bits: bursts a cycle"
         explanation = "random values; of what cannot shrink 17 words for 16"

@@ -11,19 +11,22 @@ _PLANS_BENCH = ("bench", "cluster", "--part", "plans")
 _MOBILENET_PLAN = ("plan", "mobilenet_v2", "arria10x6", "--time-limit", "40")
 _EXAMPLE_PLAN = ("plan", "example_cnn", "arria10x6", "--time-limit", "8")
 _LISTING_PLAN = ("plan", "listing1", "arria10x4", "--time-limit", "10")
-_FEWEST_DEVICES = 3  # of figure 5, whose other points are relative to it
-_QUICK_DEVICES = 6  # most devices of a sweep of a minute; up to 6 the paper has no model parallelism
+_FEWEST_DEVICES = 3  # devices of figure 5's first point, to which its other points are relative
+_QUICK_DEVICES = 6  # maximum devices of the quick sweep; up to 6 the paper has no model parallelism
 
 
 def _plans_measurement(value: Value) -> Measurement:
+    """Return a measurement by ``fanin bench cluster --part plans``."""
     return Measurement(_PLANS_BENCH, value)
 
 
 def _mobilenet_plan(value: Value) -> Measurement:
+    """Return a measurement by ``fanin plan``, of MobileNetV2 on six devices."""
     return Measurement(_MOBILENET_PLAN, value, folder=True, id_prefix="plan")
 
 
 def _layer_measurement(name: str) -> Measurement:
+    """Return the measurement of a figure of listing 1's layers."""
     return Measurement(("bench", "plan", "--part", "layers"), figure_value(f"plan.listing_1.{name}"))
 
 

@@ -44,6 +44,7 @@ def _figure_9_rows(name: str, batch: int, claimed: float) -> Iterator[Row]:
 
 
 def _loss_row(name: str, part: str, gamma: int, bits: int) -> Row:
+    """Return the row of a loss after ten epochs, relative to float64's. ``part``: samples of the set in use."""
     id_prefix = f"glm.figure_14.{name}.gamma_{gamma}"
     measurement = Measurement(
         ("bench", "glm", "--figure", "14", "--precision", "1,2,3,4,8"),
@@ -80,6 +81,7 @@ def _memory_row(quantity: str, figure: str, claimed: float, unit: str, explanati
 
 
 def _equation_row(number: int, kind: str, explanation: str = "") -> Row:
+    """Return the row of a mini-batch's cycles relative to an equation of the paper."""
     id_prefix = identifier("glm.table_1", kind, "workers_1.d_16384.b_64")
     value = ratio(f"{id_prefix}.cycles", f"{id_prefix}.equation_{number}")
     measurement = Measurement(("bench", "glm", "--figure", "2"), value, folder=True)

@@ -6,11 +6,12 @@ from fanin.evaluation.origins.graph import identifier
 from fanin.evaluation.reproduce.row import Fit, Measurement, Paper, Picture, Row
 from fanin.evaluation.reproduce.value import Value, figure_value, ratio
 
-_SECONDS = {"lr": (3.10, 2.79), "lr-rff": (122.36, 95.98), "fcnn": (135.92, 110.29)}  # sync, wild
+#: table 1: seconds of a run with Sync-DSGD and with RDMA-wild, by model
+_SECONDS = {"lr": (3.10, 2.79), "lr-rff": (122.36, 95.98), "fcnn": (135.92, 110.29)}
 _ACCURACY_PERCENT = {"lr": 92.0, "lr-rff": 95.0, "fcnn": 99.0}
 _TCP_OVER_RDMA = {"training": 2.0, "wait": 6.0}
-_READINGS = ("per_model_steady", "one_server_like_fcnn")  # of bench ps --models
-_SECONDS_OF_BOTH_RUNS = ("beside.0.simulated_seconds", "simulated_seconds")  # of the second run, of the first
+_READINGS = ("per_model_steady", "one_server_like_fcnn")  # readings of ``fanin bench ps --models``
+_SECONDS_OF_BOTH_RUNS = ("beside.0.simulated_seconds", "simulated_seconds")  # figures: second run, first run
 _SYNC_BESIDE = ("--no-optimum", "--beside", "algorithm=sync")
 _EPOCH_COMMAND = ("ps", "train", "--workers", "15", "--epochs", "1")  # an epoch in RTL
 _MODEL_OPTIONS = {"lr": (), "lr-rff": ("--model", "lr-rff"), "fcnn": ("--model", "fcnn")}
@@ -32,6 +33,7 @@ def _model(value: Value) -> Measurement:
 
 
 def _time_rows(model: str) -> tuple[Row, ...]:
+    """Return rows of table 1 by the event model."""
     sync, wild = _SECONDS[model]
     steady, one_server = (identifier(f"ps.table_1.{reading}", model) for reading in _READINGS)
     return (
@@ -71,6 +73,7 @@ def _time_rows(model: str) -> tuple[Row, ...]:
 
 
 def _accuracy_rows(model: str) -> tuple[Row, ...]:
+    """Return rows of figure 7: accuracy of RDMA-wild, itself and relative to Sync-DSGD's."""
     command = ("ps", "train", "--on", "model", "--model", model, *_SYNC_BESIDE)
 
     def row(quantity: str, claimed: float, unit: str, value: Value, explanation: str) -> Row:
@@ -134,6 +137,7 @@ def _tcp_row(kind: str) -> Row:
 
 
 def _rtl_row(model: str) -> Row:
+    """Return the row of table 1's ratio over RTL servers and NICs."""
     sync, wild = _SECONDS[model]
     return Row(
         "table-1",

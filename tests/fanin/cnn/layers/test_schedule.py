@@ -10,7 +10,8 @@ from fanin.cnn.layers.conv import Conv
 from fanin.cnn.layers.dense import Dense
 from fanin.cnn.layers.dwconv import DepthwiseConv
 from fanin.cnn.layers.layer import Parallelism, Shape
-from fanin.cnn.layers.schedule import HAND_OVER, REUSE, Raster, Schedule, Step, Way
+from fanin.cnn.layers.raster import HAND_OVER, Raster
+from fanin.cnn.layers.schedule import REUSE, Schedule, Step, Way
 
 LAYERS = {
     "3×3": Conv(

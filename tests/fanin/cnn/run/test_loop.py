@@ -92,7 +92,7 @@ def test_equal_bits_are_counted(run, capsys):
             2,
         ),
         ("state", "epoch 2: conv1/velocity: 1 of 72 words differ; word 1 is 0x", 2),
-        ("evaluation", "evaluation behind epoch 2: outputs of 1 of 12 frames are not the golden model's, ", 3),
+        ("evaluation", "evaluation after epoch 2: outputs of 1 of 12 frames are not the golden model's, ", 3),
     ],
 )
 def test_one_bit_that_differs_ends_the_run(run, capsys, wrong, said, states):

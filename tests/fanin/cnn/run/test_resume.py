@@ -156,7 +156,7 @@ def test_a_torn_state_is_left_out(whole, stopped, capsys, number):
     try:
         open_run(stopped).state(states[6])
     except InputError as error:
-        said = f"fanin: warning: {error}; goes on from {stopped / states[5]}\n"
+        said = f"fanin: warning: {error}; resuming from {stopped / states[5]}\n"
     else:
         said = ""
         assert bits(stopped, states[6]) == bits(whole, states[6])
@@ -173,7 +173,7 @@ def test_a_run_goes_on_behind_the_newest_state_that_is_whole(whole, stopped, cap
     (stopped / states[5]).unlink()
     assert resume(stopped) == 0
     cause = f"{stopped / states[6]}: no NumPy archive, or one that was cut off"
-    assert capsys.readouterr().err == f"fanin: warning: {cause}; goes on from {stopped / states[4]}\n"
+    assert capsys.readouterr().err == f"fanin: warning: {cause}; resuming from {stopped / states[4]}\n"
     assert files(stopped) == files(whole)
 
 
@@ -271,7 +271,7 @@ def test_without_pytorch_a_run_goes_on_without_binary64(whole, stopped, monkeypa
     own = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else own(name))
     assert resume(stopped) == 0
-    said = "fanin: warning: PyTorch is not installed: goes on without the network in binary64\n"
+    said = "fanin: warning: PyTorch is not installed: resuming without the network in binary64\n"
     assert capsys.readouterr().err == said
     found, right = record_of(stopped)["epochs"], record_of(whole)["epochs"]
     assert [set(epoch) - {"epoch", "lr"} for epoch in found] == [{"golden", "float64"}, *[{"golden"}] * 3]

@@ -211,7 +211,7 @@ def test_a_frame_that_overflows_ends_the_run_and_names_layer_frame_and_last_stat
 def test_a_state_that_overflows_is_not_kept(spoil, tmp_path, capsys):
     folder = tmp_path / "run"
     assert run(spoil(Training().order(0, 40)[-1], 1e25), folder, "--epochs", "1") == 1
-    said = "conv1/weights: infinity or NaN behind frame 40 of epoch 1"
+    said = "conv1/weights: infinity or NaN after frame 40 of epoch 1"
     assert capsys.readouterr().err.startswith(
         f"fanin: error: {said}; the last state is {folder}/states/epoch000000-"
     )

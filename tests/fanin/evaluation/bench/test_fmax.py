@@ -89,7 +89,7 @@ def test_an_adder_is_placed():
 def test_what_is_in_use_is_read_from_the_log():
     log = "Info: In use:\nInfo: \t  DP16KD:       4/    208     1%\nInfo: \tTRELLIS_COMB: 20192/83640  24%\n"
     assert ecp5._utilisation(log) == {"DP16KD": 4, "TRELLIS_COMB": 20192}
-    with pytest.raises(ToolFailed, match="does not say"):
+    with pytest.raises(ToolFailed, match="prints no count"):
         ecp5._utilisation("Info: nothing")
 
 
