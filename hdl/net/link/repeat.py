@@ -19,7 +19,7 @@ from fanin.hdl.net.round_trip import (
 )
 from fanin.wire.link import ARRIVED_BITS
 
-_LOOK = 3  # cycles from a frame's place to the verdict on its timer
+_CHECK = 3  # cycles from the address of a frame's timer to the verdict on the frame
 
 
 def number_bits(frames: int) -> int:
@@ -36,8 +36,8 @@ class RepeatTimers(wiring.Component):
     - Its timer has ended. The timer is the mean round trip plus 4 deviations, or plus ``ack_delay`` if that is
       longer; doubled with each retransmission of the frame; at most ``ceiling``. Without an estimate it is half
       of ``ceiling``.
-    - A later frame has arrived, and the frame has been outstanding for the mean round trip, or for any time
-      without an estimate; after a retransmission for the mean and a timer.
+    - A later frame has arrived, and the frame has been outstanding for the mean round trip. Without an
+      estimate, any time is enough; after a retransmission, the mean plus the timer must have passed.
 
     Members
     -------
@@ -64,7 +64,7 @@ class RepeatTimers(wiring.Component):
     Parameters
     ----------
     ``replay_frames`` : int, a power of two, 2 to 256
-        Maximum number of frames in flight; 32 by default. Of more than 32, the oldest 32 are checked.
+        Maximum number of frames in flight; 32 by default. If it exceeds 32, only the oldest 32 are checked.
 
     Latency
     -------
@@ -98,14 +98,15 @@ class RepeatTimers(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Scan the frames in flight; hold at an overdue one until it is sent, or has arrived.
 
-        A look is a pipeline:
+        The check of a frame is a pipeline:
 
         - cycle 0: ``number`` addresses the timers;
         - cycle 1: the frame's ``word`` arrives;
         - cycle 2: ``lateness``, the cycles since its deadline, and its ``place`` are known;
-        - cycle 3: all that makes a frame overdue is known.
+        - cycle 3: it is known whether the frame is overdue.
 
-        The frame may have arrived meanwhile, so the state decides again while it is on ``offer``.
+        The frame may have arrived meanwhile, so ``offer.valid`` checks this again while the frame is on
+        ``offer``.
         """
         m = Module()
         now = Signal(TIMEOUT_BITS)
@@ -119,7 +120,7 @@ class RepeatTimers(wiring.Component):
         late, past_mean, is_missing, is_overtaken = Signal(), Signal(), Signal(), Signal()
         place = Signal.like(number)
         missing, overtaken = self._state(place)
-        numbers = delayed(m, number, _LOOK, name="looked")
+        numbers = delayed(m, number, _CHECK, name="looked")
         m.d.comb += word.addr.eq(number)
         m.d.sync += [
             written_end.eq(self.end_in_flight),
@@ -130,22 +131,22 @@ class RepeatTimers(wiring.Component):
             is_missing.eq(missing),
             is_overtaken.eq(overtaken),
         ]
-        was_sent = delayed(m, (number - written_end)[len(number) - 1], _LOOK, name="was_sent")[-1]
-        delay = delayed(m, word.data.delay, _LOOK - 1, name="delay")[-1]
+        was_sent = delayed(m, (number - written_end)[len(number) - 1], _CHECK, name="was_sent")[-1]
+        delay = delayed(m, word.data.delay, _CHECK - 1, name="delay")[-1]
         is_overdue = was_sent & is_missing & (late | (past_mean & is_overtaken))
         self._walk(m, number)
         self._offer(m, is_overdue, numbers[-1], delay, held)
         return m
 
     def _state(self, place: Value) -> tuple[Value, Value]:
-        """Return whether the frame at a place after the oldest has not arrived, and whether a later one has."""
+        """Return whether the frame at ``place`` from the oldest is missing, and whether a later one arrived."""
         index_bits = (ARRIVED_BITS - 1).bit_length()
         before = (place - 1)[:index_bits]
         is_missing = ~place[-1] & ((place == 0) | ~self.has_arrived.bit_select(before, 1))
         return is_missing, (self.has_arrived >> place[:index_bits]).any()
 
     def _walk(self, m: Module, number: Signal) -> None:
-        """Step over the frames in flight, from the oldest to the newest or the last that answers report."""
+        """Step ``number`` over the frames in flight that answers can report, from the oldest to the newest."""
         newest = Signal.like(number)
         place = Signal.like(number)
         m.d.comb += place.eq(number - self.first_in_flight)
@@ -154,9 +155,13 @@ class RepeatTimers(wiring.Component):
         is_outside = place[reach_bits:].any() | place[:reach_bits].all() | (number == newest)
         m.d.sync += number.eq(Mux(is_outside, self.first_in_flight, number + 1))
 
-    def _offer(self, m: Module, is_overdue: Value, looked: Value, delay: Value, held: Signal) -> None:
-        """Hold one overdue frame. FLUSH empties the pipeline of looks that began before it was sent."""
-        settle = Signal(range(_LOOK + 2))
+    def _offer(self, m: Module, is_overdue: Value, checked: Value, delay: Value, held: Signal) -> None:
+        """Hold one overdue frame until it is sent or has arrived.
+
+        ``checked`` is the number of the frame that ``is_overdue`` describes. FLUSH waits until the pipeline has
+        no check that began before the frame was sent.
+        """
+        settle = Signal(range(_CHECK + 2))
         was_sent = Signal()
         has_not_arrived, _ = self._state(self.offer.place)
         is_missing = has_not_arrived & was_sent
@@ -167,7 +172,7 @@ class RepeatTimers(wiring.Component):
         ]
         with m.FSM():
             with m.State("SCAN"):
-                m.d.sync += [self.offer.number.eq(looked), held.eq(delay)]
+                m.d.sync += [self.offer.number.eq(checked), held.eq(delay)]
                 with m.If(is_overdue):
                     m.next = "PLACE"
             with m.State("PLACE"):
@@ -178,14 +183,16 @@ class RepeatTimers(wiring.Component):
                 m.next = "FLUSH"
             with m.State("FLUSH"):
                 m.d.sync += settle.eq(settle + 1)
-                with m.If(settle == _LOOK + 1):
+                with m.If(settle == _CHECK + 1):
                     m.next = "SCAN"
 
     def _measure(self, m: Module) -> tuple[Any, Signal]:
-        """Return the timeout of a frame, and the part that exceeds the mean; without an estimate, all of it.
+        """Return a new frame's timeout, and its margin over the mean round trip.
 
-        The part is a number modulo 2^32: added to the lateness, it gives the age less the mean even if the mean
-        is longer than ``ceiling``.
+        Without an estimate the mean is 0, and the margin is the whole timeout.
+
+        The margin is a number modulo 2^32. Lateness plus margin is the frame's age minus the mean, even if the
+        mean is longer than ``ceiling``.
         """
         m.submodules.round_trip = round_trip = RoundTripTimer(slots=self.replay_frames, first_shift=1)
         timeout = round_trip.timeout
