@@ -78,9 +78,8 @@ class Entry:
     component: type[wiring.Component]
     parameters: Callable[[GlmConfig], Parameters]
     make: Callable[..., wiring.Component]
-    registers: Callable[[Any], RegisterMap] | None = (
-        None  #: returns the register map of a made component, if any
-    )
+    #: returns the register map of a made component, if any
+    registers: Callable[[Any], RegisterMap] | None = None
 
     @property
     def summary(self) -> str:
@@ -172,7 +171,7 @@ def _param_server_node(**sizes: Any) -> ParamServerNode:
     return ParamServerNode(config=RdmaConfig(**sizes))
 
 
-def _whatever_the_preset(component: type[wiring.Component], **parameters: Any) -> Entry:
+def _fixed(component: type[wiring.Component], **parameters: Any) -> Entry:
     """Return an entry with fixed parameters, the same for every preset."""
     return Entry(component, lambda config: dict(parameters), component)
 
@@ -224,13 +223,13 @@ CATALOG: dict[str, Entry] = {
     "agg-transport": _from_config(AggTransport, "mac_width", "encap", "values", "slots", "protocol"),
     "frame-transmitter": _from_config(FrameTransmitter, "mac_width", "encap", "values"),
     "frame-receiver": _from_config(FrameReceiver, "mac_width", "encap", "values", "protocol"),
-    "inceptionn-compressor": _whatever_the_preset(InceptionnCompressor, **_GROUP),
-    "inceptionn-decompressor": _whatever_the_preset(InceptionnDecompressor, **_GROUP),
+    "inceptionn-compressor": _fixed(InceptionnCompressor, **_GROUP),
+    "inceptionn-decompressor": _fixed(InceptionnDecompressor, **_GROUP),
     "inceptionn-nic": Entry(
         InceptionnNic, lambda config: {"max_frame": MAX_FRAME}, InceptionnNic, lambda node: nic_registers()
     ),
-    "bfp-compressor": _whatever_the_preset(BfpCompressor, **_BLOCKS),
-    "bfp-decompressor": _whatever_the_preset(BfpDecompressor, **_BLOCKS),
+    "bfp-compressor": _fixed(BfpCompressor, **_BLOCKS),
+    "bfp-decompressor": _fixed(BfpDecompressor, **_BLOCKS),
     "rdma-nic": Entry(RdmaNode, _rdma_parameters, _rdma_node, lambda node: rdma_registers(node.config)),
     "param-server": Entry(
         ParamServerNode,
@@ -248,10 +247,8 @@ CATALOG: dict[str, Entry] = {
     "cluster-node": Entry(
         ClusterNode, lambda config: dict(_NETWORK), _cluster_node, lambda node: node.register_map
     ),
-    "connection": _whatever_the_preset(
-        Connection, lanes=8, row=64, rows=8, data_width=256, encap=Encap.L2, frames=8
-    ),
-    "mac-hub": _whatever_the_preset(MacHub, connections=4, data_width=256, encap=Encap.L2),
+    "connection": _fixed(Connection, lanes=8, row=64, rows=8, data_width=256, encap=Encap.L2, frames=8),
+    "mac-hub": _fixed(MacHub, connections=4, data_width=256, encap=Encap.L2),
     "store": Entry(Store, lambda config: dict(_NETWORK), _store),
     **{name: _layer(name, component) for name, component in _LAYERS.items()},
 }

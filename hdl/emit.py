@@ -68,22 +68,22 @@ def flat_ports(component: wiring.Component) -> list[FlatPort]:
 def _walk(signature: wiring.Signature, value: Any, name: str) -> Iterator[FlatPort]:
     """Yield the ports of an interface ``value`` with the path ``name`` ("" at the top).
 
-    Members of no bits have none.
+    A member of 0 bits has no port.
     """
     if isinstance(signature, stream.Signature):
         yield from _stream_ports(signature, value, name)
         return
     for key, member in signature.members.items():
         path = f"{name}_{key}" if name else key
-        for index, item in _elements(getattr(value, key), path):
+        for item_path, item in _elements(getattr(value, key), path):
             if member.is_signature:
-                yield from _walk(member.signature, item, index)
+                yield from _walk(member.signature, item, item_path)
             elif len(Value.cast(item)):
-                yield FlatPort(index, Value.cast(item), member.flow == wiring.Out)
+                yield FlatPort(item_path, Value.cast(item), member.flow == wiring.Out)
 
 
 def _elements(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield the members of an array of any dimension, with their names."""
+    """Yield the paths and elements of an array of any dimension; of a member that is no array, itself."""
     if isinstance(value, list | tuple):
         for index, item in enumerate(value):
             yield from _elements(item, f"{path}{index}")
@@ -92,11 +92,9 @@ def _elements(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _stream_ports(signature: stream.Signature, value: Any, name: str) -> Iterator[FlatPort]:
-    """Yield the ports of a stream.
+    """Yield the ports of a stream: those of AXI4-Stream if the payload has a packet's fields.
 
-    The ports are those of AXI4-Stream if the payload has a packet's fields; else the payload is one port.
-
-    A payload of no bits has no port.
+    Otherwise the payload is one port, or none if it has 0 bits.
     """
     is_output = signature.members["valid"].flow == wiring.Out
     payload, layout = value.payload, signature.members["payload"].shape

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 
-_SAID = "no_rw_check"
+_NO_RW_CHECK = "no_rw_check"
 
-#: For a memory of which no word is read, and the result used, in the cycle in which it is written. Without
-#: this,
-#: synthesis adds registers and multiplexers where block RAM does not return the old word in that cycle.
-NEVER_READ_AS_WRITTEN = {_SAID: 1}
+#: For a memory that never uses the result of reading a word in the cycle in which that word is written.
+#: Without this, synthesis adds registers and multiplexers where block RAM does not return the old word in
+#: that cycle.
+NEVER_READ_AS_WRITTEN = {_NO_RW_CHECK: 1}
 
 #: For a memory that must be block RAM even if it is small: small devices run out of LUTs first.
 BLOCK_RAM = {"ram_style": "block"}
 
 _MODULE = re.compile(r"(?m)^(?=module )")
-_MEMORY = re.compile(rf"attribute \\{_SAID} 1\n(?:  attribute .*\n)*  memory width \d+ size \d+ \\(\S+)")
+_MEMORY = re.compile(rf"attribute \\{_NO_RW_CHECK} 1\n(?:  attribute .*\n)*  memory width \d+ size \d+ \\(\S+)")
 _READ_PORT = re.compile(r"(?ms)^  cell \$memrd_v2 .*?^  end$")
 _ASYNCHRONOUS = r"parameter \CLK_ENABLE 0"
 _COLLISIONS = re.compile(r"(COLLISION_X_MASK) (\d+)'0+")

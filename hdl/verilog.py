@@ -12,10 +12,9 @@ from fanin.hdl.area import Contents, Memory
 
 _INTERNAL_ATTRIBUTES = ("generator", "top", "src", "amaranth.hierarchy", "amaranth.decoding")
 LINE = 1000  #: characters after which a line is broken after its next comma
-_LOOP_STEPS = 4096  # most iterations of a loop; Quartus accepts 5,000
+_LOOP_STEPS = 4096  # maximum iterations of a loop; Quartus accepts 5,000
 # Smallest memories that must be block RAM or UltraRAM; the tool chooses for smaller ones. ULTRA_BITS exceeds
-# all
-# block RAM of the largest ECP5, so the attribute excludes no device that could hold the memory.
+# all block RAM of the largest ECP5, so the attribute excludes no device that could hold the memory.
 BLOCK_DEPTH, BLOCK_BITS = 512, 1 << 14  # half a block RAM of Xilinx
 ULTRA_DEPTH, ULTRA_BITS = 4096, 1 << 22  # the depth of an UltraRAM
 
@@ -30,10 +29,11 @@ def memory_style(memory: Memory) -> dict[str, str]:
     attribute requests a bypass.
     """
     collision = {"rw_addr_collision": "yes"} if memory.transparent else {}
-    return _place(memory) | collision
+    return _kind(memory) | collision
 
 
-def _place(memory: Memory) -> dict[str, str]:
+def _kind(memory: Memory) -> dict[str, str]:
+    """Return the attributes for block RAM or UltraRAM; none if the tool may choose."""
     if not memory.clocked or memory.write_ports != 1 or memory.depth < BLOCK_DEPTH or memory.bits < BLOCK_BITS:
         return {}
     ultra = memory.depth >= ULTRA_DEPTH and memory.bits >= ULTRA_BITS
@@ -61,9 +61,11 @@ def to_verilog(text: str, modules: Mapping[str, Contents]) -> str:
     )
     if done.returncode:
         raise RuntimeError(f"yosys failed: {done.stderr.strip()[-2000:]}")
-    body = re.sub(r"\A/\*.*?\*/\n", "", done.stdout)  # drop the header with the version of yosys
-    _check_self_readers(body)
-    return _folded(_triggered(_zeroed(_guarded(_without_nothing(body))))).lstrip()
+    verilog = re.sub(r"\A/\*.*?\*/\n", "", done.stdout)  # drop the header with the version of yosys
+    _check_self_readers(verilog)
+    for edit in (_remove_empty_wires, _guard_simulation, _zero_memories, _trigger_blocks, _break_lines):
+        verilog = edit(verilog)
+    return verilog.lstrip()
 
 
 def _with_memory_styles(text: str, modules: Mapping[str, Contents]) -> str:
@@ -92,19 +94,18 @@ def plain_names(text: str) -> str:
 def _for_simulation(lines: str) -> str:
     """Wrap lines so that synthesis skips them.
 
-    yosys and Vivado skip lines by the macro that they set, Quartus by the comments.
-
-    The macro is outside, since yosys warns of such comments where it reads them.
+    yosys and Vivado set the macro ``SYNTHESIS``, and Quartus obeys the comments. The macro is outside, since
+    yosys warns of such comments if it reads them.
     """
     return f"`ifndef SYNTHESIS\n// synthesis translate_off\n{lines}// synthesis translate_on\n`endif\n"
 
 
-def _without_nothing(verilog: str) -> str:
+def _remove_empty_wires(verilog: str) -> str:
     """Remove wires of no bits, ``[-1:0]``: they are unused, and Verilog would give them two bits."""
     return re.sub(r"^(  \(\*.*\*\)\n)*  (wire|reg) \[-1:0\] \S+ ?;\n", "", verilog, flags=re.MULTILINE)
 
 
-def _guarded(verilog: str) -> str:
+def _guard_simulation(verilog: str) -> str:
     """Wrap blocks that print, assert, assume or cover as simulation only."""
     block = r"^  always @.*(?: begin\n(?:    .*\n)*  end\n|\n(?:    .*\n)+)"
     simulated = re.compile(r"^ +(\$write|assert|assume|cover) ?\(", re.MULTILINE)
@@ -115,7 +116,7 @@ def _guarded(verilog: str) -> str:
     return re.sub(block, guard, verilog, flags=re.MULTILINE)
 
 
-def _zeroed(verilog: str) -> str:
+def _zero_memories(verilog: str) -> str:
     """Initialise every memory without contents to zeros in simulation, as in Amaranth's simulator.
 
     FPGA memories start as zeros without this.
@@ -138,7 +139,7 @@ def _zeroed(verilog: str) -> str:
     return re.sub(memory + "$" + filled, loops, verilog, flags=re.MULTILINE)
 
 
-def _triggered(verilog: str) -> str:
+def _trigger_blocks(verilog: str) -> str:
     """Make every combinational block run once at time 0, even if none of its inputs changes then.
 
     In yosys' output each such block reads a register that starts as 0. In Verilog the initialisation is a
@@ -153,7 +154,7 @@ def _triggered(verilog: str) -> str:
     return re.sub(r"^  reg (\\\$auto\$verilog_backend\S+) +(?:= 0)?;$", change, verilog, flags=re.MULTILINE)
 
 
-def _folded(verilog: str) -> str:
+def _break_lines(verilog: str) -> str:
     """Break long lists into lines: Verilator reads at most 40,000 tokens in a line."""
     return re.sub(f"(.{{{LINE}}}.*?, )", r"\1\n    ", verilog)
 

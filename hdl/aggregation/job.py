@@ -30,9 +30,9 @@ class JobConfig(data.Struct):
       slots of an operation.
     - ``base``: first slot, a multiple of the job's slots.
     - ``member``: bitmap with this worker's bit set.
-    - ``timeout``: cycles before a retransmission, below 2^31; the most of them if ``adaptive``.
+    - ``timeout``: cycles before a retransmission, below 2^31; if ``adaptive``, their upper limit.
     - ``adaptive``: timeouts follow the measured round trips.
-    - ``floor``: least cycles from the mean round trip to the timeout if ``adaptive``.
+    - ``floor``: minimum cycles from the mean round trip to the timeout if ``adaptive``.
     - ``retries``: retransmissions of a packet before the transport stops.
     - ``own_mac``, ``switch_mac``: addresses of the node and the switch.
     - ``own_ip``, ``switch_ip``, ``udp_port``: used with UDP only; the port is both source and destination.

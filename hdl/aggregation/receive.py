@@ -195,7 +195,10 @@ class FrameReceiver(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Collect, compare (one register); for UDP, wait for the checksum (three more registers)."""
+        """Collect the frame and check it, with all results in one register; packet and results leave together.
+
+        For UDP they wait in three more registers for the sum of the IPv4 header.
+        """
         m = Module()
         m.submodules.collector = collector = FrameCollector(
             mac_width=self.mac_width, encap=self.encap, values=self.values

@@ -90,9 +90,9 @@ class ReorderStore(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Look up the next FA for both outcomes of this cycle, with a ``step`` and without.
 
-        Index 0 of a pair is for the ``current`` use, index 1 for the next one; ``stepped`` selects a
-        cycle later. An FA is present if the last FA in its slot has the use's parity. Two kinds of FAs are not
-        yet in the output of the parity memory:
+        Index 0 of a pair is for the ``current`` use, index 1 for the next one; a cycle later, ``stepped``
+        selects one of the two. An FA is present if the last FA in its slot has the use's parity. Two kinds of
+        FAs are not yet in the output of the parity memory:
 
         - an FA that was written in the cycle of the read (``just_written``, to that slot; ``same_parity``);
         - an FA that is written now (``arrives_now``, for that use).

@@ -19,8 +19,10 @@ _LOOKUP_CYCLES = 3  # cycles from a slot's address to ``overdue``
 
 
 def sent_layout(slots: int) -> data.StructLayout:
-    """Return the layout of a sent packet: its slot, AGG or ``ack``, and the number of the retransmission (0:
-    none).
+    """Return the layout of a sent packet.
+
+    ``index``: its slot. ``ack``: it is an ACK; else an AGG. ``retries``: number of the retransmission, 0 for
+    the first transmission.
     """
     return data.StructLayout({"en": 1, "index": index_bits(slots), "ack": 1, "retries": RETRY_BITS})
 
@@ -128,7 +130,7 @@ class RetryScanner(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Scan slot after slot; at an overdue slot return to it, look again, and offer its packet.
+        """Scan slot after slot; return to an overdue slot, look it up again, and offer its packet.
 
         A look-up is a pipeline:
 
@@ -196,7 +198,8 @@ class RetryScanner(wiring.Component):
     ) -> None:
         """Walk through the slots.
 
-        SCAN passes slots, LOOK looks again, OFFER holds the pointer, FLUSH empties the pipeline.
+        SCAN passes slots, LOOK looks an overdue slot up again, OFFER holds the pointer, FLUSH empties the
+        pipeline.
 
         A transmission reaches the memories two cycles after ``take``. Until FLUSH ends, the pipeline still
         shows the packet that was taken.

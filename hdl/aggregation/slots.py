@@ -86,8 +86,9 @@ class OperationWindow(wiring.Component):
     """Window of operations: numbers them, and keeps at most a window's size of them in flight.
 
     Operation n uses slot index n mod S in round n div S + 1, where S is the job's slots. The window is S, or
-    half of it (``Protocol.slots_per_operation``). Operations count as finished in order, which costs no time:
-    with a window of W, operation n waits for n − W. It also starts after n − 1, which waits for n − 1 − W.
+    half of it (``Protocol.slots_per_operation``). Operations count as finished in order. That costs no time:
+    with a window of W, operation n waits for the end of n − W. It also starts after operation n − 1, which
+    waits for the end of n − 1 − W, and so on: all earlier operations have ended anyway.
 
     Members
     -------
@@ -325,9 +326,7 @@ class SlotStates(wiring.Component):
         return m
 
     def _parities(self, m: Module, name: str, use: Any, accepted: Value, cleared: Value) -> Any:
-        """Add a memory with the parities of the last packets of a kind.
-
-        Return a function that looks up a slot use.
+        """Add a memory with the parities of the last packets of a kind; return a function that looks up a use.
 
         Each call of the function adds a read port. ``use`` is that of the packet judged in this cycle.
         ``accepted``, a cycle later: the packet was accepted.
@@ -370,7 +369,11 @@ class SlotStates(wiring.Component):
         return read
 
     def _free(self, m: Module, confirms: Any, current: Any, next_use: Any) -> None:
-        """Count operations that are ``delivered`` but not confirmed; the oldest is checked in every cycle."""
+        """Free the oldest operation when its FA is delivered and its slot has its CONFIRM.
+
+        ``waiting`` counts the operations whose FA is delivered. The slot of the oldest operation is looked up
+        in every cycle, a cycle ahead: when the oldest is freed, the next operation's slot is looked up instead.
+        """
         waiting = Signal(range(self.slots + 1))  # operations delivered and not finished
         some_wait = Signal()
         oldest = Signal(use_layout(self.slots))

@@ -214,7 +214,7 @@ class AggTransport(wiring.Component):
     def _run(self, m: Module, window: Any, states: Any, reorder: Any, scanner: Any) -> Signal:
         """Clear the slots, wait for the job to settle, run until a failure.
 
-        Returns ``window.enable`` delayed by a cycle, since the window also opens a cycle after ``enable``.
+        Return ``window.enable``, delayed by a cycle, since the window also opens a cycle after ``enable``.
         """
         clear = Signal(clear_layout(self.slots), init={"en": 1})
         enabled_cycles = Signal(SETTLE_CYCLES)  # bit n: the job has been enabled for more than n cycles

@@ -150,6 +150,10 @@ class Datapath:
     def _operate(
         self, units: list[_Unit], latency: int, a: Number, b: Number, *, negate: bool = False
     ) -> Number:
+        """Reserve the first free phase of ``units`` from the operands' step on; return the operation's result.
+
+        ``negate``: invert the sign of ``b``.
+        """
         first_step = max(a.step, b.step)
         for step in range(first_step, first_step + self._interval):
             phase = step % self._interval

@@ -22,7 +22,7 @@ from fanin.hdl.arith.select import leading_zeros
 Delay = Callable[..., Any]  # ``Pipeline.delay``: value, steps, name
 
 _NAN_FRACTION = QUIET_NAN & (1 << FRACTION_BITS) - 1
-_DSP_BITS = 17  # of the narrower operand of a DSP48E2, unsigned
+_DSP_BITS = 17  # width of the narrower operand of a DSP48E2, unsigned
 
 
 def _signature() -> dict[str, Any]:

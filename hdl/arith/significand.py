@@ -52,7 +52,9 @@ def table(values: Iterable[float]) -> list[int]:
 def refined(path: Datapath, m: Number, seed: Number, square: Number, terms: tuple[float, ...]) -> Number:
     """Return seed · (1 + t0·e + t1·e² + …), where e = 1 − m·square.
 
-    The product with the upper part of m is exact.
+    ``seed`` approximates the result for the significand ``m``. ``square`` approximates 1/m: it is the seed of a
+    reciprocal, and the square of the seed of a reciprocal square root. e is therefore small. Its product with
+    the upper part of m is exact.
     """
     dropped_bits = FRACTION_BITS + 1 - UPPER_BITS
     upper = path.logic(lambda bits: Cat(Const(0, dropped_bits), bits[dropped_bits:]), m)

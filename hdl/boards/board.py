@@ -42,7 +42,7 @@ class Phy:
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """Card. ``platform`` names its class as MODULE:CLASS, which is imported on use."""
+    """Card with an FPGA. ``platform`` names its Amaranth platform as MODULE:CLASS, which is imported on use."""
 
     name: str
     number: int  #: value of its register ``board``

@@ -22,13 +22,16 @@ TX_MHZ = 125
 
 @dataclass(frozen=True)
 class Dividers:
-    """Dividers of the PLL: input and feedback; those of the VCO for feedback, transmitter and core."""
+    """Dividers of the PLL, and the frequency of its oscillator (VCO).
 
-    input: int
-    feedback: int
-    loop: int
-    tx: int
-    core: int
+    The VCO runs at oscillator / ``input`` · ``feedback`` · ``loop``.
+    """
+
+    input: int  #: divides the board's oscillator
+    feedback: int  #: divides the output of ``loop`` for the phase detector
+    loop: int  #: divides the VCO for the feedback
+    tx: int  #: divides the VCO for the transmitter
+    core: int  #: divides the VCO for the core
     vco_mhz: Fraction
 
     @property
@@ -52,7 +55,10 @@ def choose_dividers(oscillator_mhz: float, core_mhz: float) -> Dividers:
 
 
 def _choices(oscillator: Fraction, core_mhz: Fraction) -> Iterator[Dividers]:
-    """Yield all dividers that the PLL supports, each with the fastest feedback output."""
+    """Yield all dividers that the PLL supports, each with the fastest feedback output.
+
+    All frequencies are in MHz; ``phase`` is that at the phase detector.
+    """
     for divide in DIVIDERS:
         phase = oscillator / divide
         if not PHASE_MHZ[0] <= phase <= PHASE_MHZ[1]:
@@ -91,7 +97,7 @@ class Ecp5Clocks(Elaboratable):
     def elaborate(self, platform: Any) -> Module:
         """Instantiate the PLL; its feedback has its own output, so the two clocks do not limit the VCO."""
         m = Module()
-        d = self.dividers
+        dividers = self.dividers
         locked = Signal()
         loop = Signal()
         for domain in self.DOMAINS:
@@ -99,23 +105,23 @@ class Ecp5Clocks(Elaboratable):
         m.submodules.pll = Instance(
             "EHXPLLL",
             ("a", "FREQUENCY_PIN_CLKOS", f"{TX_MHZ}"),
-            ("a", "FREQUENCY_PIN_CLKOS2", f"{d.core_mhz:.6f}"),
+            ("a", "FREQUENCY_PIN_CLKOS2", f"{dividers.core_mhz:.6f}"),
             ("a", "ICP_CURRENT", "12"),
             ("a", "LPF_RESISTOR", "8"),
-            p_CLKI_DIV=d.input,
-            p_CLKFB_DIV=d.feedback,
+            p_CLKI_DIV=dividers.input,
+            p_CLKFB_DIV=dividers.feedback,
             p_FEEDBK_PATH="CLKOP",
             p_CLKOP_ENABLE="ENABLED",
-            p_CLKOP_DIV=d.loop,
-            p_CLKOP_CPHASE=d.loop - 1,
+            p_CLKOP_DIV=dividers.loop,
+            p_CLKOP_CPHASE=dividers.loop - 1,
             p_CLKOP_FPHASE=0,
             p_CLKOS_ENABLE="ENABLED",
-            p_CLKOS_DIV=d.tx,
-            p_CLKOS_CPHASE=d.tx - 1,
+            p_CLKOS_DIV=dividers.tx,
+            p_CLKOS_CPHASE=dividers.tx - 1,
             p_CLKOS_FPHASE=0,
             p_CLKOS2_ENABLE="ENABLED",
-            p_CLKOS2_DIV=d.core,
-            p_CLKOS2_CPHASE=d.core - 1,
+            p_CLKOS2_DIV=dividers.core,
+            p_CLKOS2_CPHASE=dividers.core - 1,
             p_CLKOS2_FPHASE=0,
             i_CLKI=self._oscillator,
             i_CLKFB=loop,

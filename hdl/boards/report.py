@@ -101,7 +101,7 @@ def domain_of(net: str) -> str:
 
 
 def component_of(cell: str) -> str:
-    """Return the path of the Component, and the signal in it, at the begin of a cell's name."""
+    """Return the begin of a cell's name: the path of the Component, and the signal in it."""
     return _CELL.sub("", cell.replace("\\", ""))
 
 
@@ -165,7 +165,7 @@ def _paths(paths: list[dict[str, Any]]) -> list[TimingPath]:
 
 
 def _by_component(cells: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    """Return the cells of each resource, by the first names of their path."""
+    """Return the cells of each resource, by the first ``DEPTH`` names of their path."""
     cells_by_path: dict[str, Counter[str]] = defaultdict(Counter)
     for name, cell in cells.items():
         title = RESOURCES.get(cell["type"])

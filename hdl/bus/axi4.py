@@ -27,9 +27,8 @@ class Burst(enum.Enum, shape=2):  # type: ignore[call-arg]
     WRAP = 2
 
 
-CACHE_BUFFERABLE_MODIFIABLE = (
-    0b0011  # arcache, awcache: normal memory, not cached; Xilinx' interconnects expect it
-)
+# Value of arcache and awcache: normal memory, not cached; Xilinx' interconnects expect it.
+CACHE_BUFFERABLE_MODIFIABLE = 0b0011
 
 
 class _Signature(wiring.Signature):
@@ -173,8 +172,8 @@ class AXI4LiteSignature(_Signature):
 
     Members
     -------
-    ``awaddr awprot awvalid wdata wstrb wvalid bready araddr arprot arvalid rready`` : Out ``awready wready
-    bresp bvalid arready rdata rresp rvalid`` : In
+    ``awaddr awprot awvalid wdata wstrb wvalid bready araddr arprot arvalid rready`` : Out
+    ``awready wready bresp bvalid arready rdata rresp rvalid`` : In
 
     Parameters
     ----------

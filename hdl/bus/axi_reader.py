@@ -277,7 +277,7 @@ class AxiReader(wiring.Component):
     def _reserve(self, m: Module, allow: Any, issue: Signal, length: Any) -> Any:
         """Drive ``allow``, which permits a burst if the FIFO has room for it and not too many are in flight.
 
-        Returns whether all words of the FIFO are free, so that nothing is in flight.
+        Return whether all words of the FIFO are free, so that nothing is in flight.
 
         ``free_words`` counts the FIFO's words that no burst has reserved. A burst reserves its words when it is
         issued (adding ~length, which is -length - 1). A word that leaves the FIFO (``word_sent``) returns its
@@ -285,9 +285,8 @@ class AxiReader(wiring.Component):
         which another burst may have been issued, so it requires room for two.
         """
         axi = self.axi
-        two_bursts_bit = (
-            self.burst.bit_length()
-        )  # ``free_words`` holds two bursts if any bit from here up is set
+        # ``free_words`` covers two bursts if any bit from this one up is set.
+        two_bursts_bit = self.burst.bit_length()
         free_words = Signal(range(self.fifo_depth + 1), init=self.fifo_depth)
         has_room = Signal()
         word_sent = Signal()

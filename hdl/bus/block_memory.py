@@ -165,8 +165,8 @@ class BlockMemory(wiring.Component):
         """Execute bursts; return the row that the read port must read next.
 
         ``index`` has one bit more than beats need and stops counting when that bit is set, so it does not wrap
-        after the end of the memory. A request waits in the ``queued_…`` registers until the
-        previous burst has its last beat.
+        after the end of the memory. A request waits in the ``queued_…`` registers until the previous burst has
+        its last beat.
         """
         axi = self.axi
         beat_bytes = self.data_width // 8

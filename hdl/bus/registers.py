@@ -241,9 +241,9 @@ class _Slave:
         self.writable: list[int] = []
         self.high_words: list[int] = []
         self.windows: dict[int, Any] = {}
-        self.memory: Any = None  # of counters, with the words ``in_memory``
+        self.memory: Any = None  # memory of the counters, whose words are ``in_memory``; None if there is none
         self.in_memory: list[int] = []
-        self.memory_pending: Any = Const(0)  # in SELECT: the counters in memory are not yet up to date
+        self.memory_pending: Any = Const(0)  # in state SELECT: the counters in memory are not up to date
         self.address = Signal(len(axil.araddr))  # address of the current access
         self.number = self.address[2:]
         self.data = Signal(WORD_BITS)

@@ -77,9 +77,9 @@ class AddressCheck(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Check one port a cycle.
+        """Check one port a cycle, all ports in rotation.
 
-        Select the port, compute and check its region's last byte, and keep the verdict until its next turn.
+        Select a port, compute and check the last byte of its region, and keep the result until its next check.
         """
         m = Module()
         sample_span = self._span(m, self.words, self.sample_bytes, name="sample_span")
@@ -95,7 +95,7 @@ class AddressCheck(wiring.Component):
         span = Signal(max(len(sample_span), len(label_span)))  # bytes of the region, minus one
         checked_port = Signal(range(regions))
         last_byte = Signal(len(span) + 1)  # low bits of the last byte's address, with a carry
-        is_at_top = Signal()  # the address bits above are all ones
+        is_at_top = Signal()  # the address bits above ``last_byte`` are all ones: a carry overflows
         m.d.sync += [
             selected_port.eq(port),
             address.eq(Array([*self.samples, self.labels])[port]),
@@ -104,7 +104,7 @@ class AddressCheck(wiring.Component):
             last_byte.eq(address[: len(span)] + span),
             is_at_top.eq(address[len(span) :].all()),
         ]
-        # Bits of a carry beyond the address space.
+        # The bits of ``last_byte`` that are worth 2^address_width or carry into the bits above.
         carries = last_byte[min(len(span), self.address_width) :]
         out_of_range = Signal(regions)
         m.d.sync += out_of_range.bit_select(checked_port, 1).eq(carries.any() & is_at_top)

@@ -1,4 +1,10 @@
-"""Backward propagation of one engine: from scales and replayed words to the updated model."""
+"""Backward propagation of one engine: from scales and replayed words to the updated model.
+
+The scale of a sample is the factor γ/B · df of its gradient. ``Replay`` takes a micro-batch's words again from
+the replay FIFO, in forward's order, and shifts the scales by one bit per plane. One ``GradientLane`` per
+feature adds up scale >> j for each sample and plane j whose bit is set; after a chunk's last plane it subtracts
+the sum from the feature's weight. ``Backward`` is one ``Replay`` and its lanes.
+"""
 
 from typing import Any
 
@@ -20,9 +26,10 @@ RECENT = 3  # latest updates that the memory does not return yet
 
 
 def update_layout(depth: int) -> data.StructLayout:
-    """Return the layout of a row write.
+    """Return the layout of the request to write one chunk's weights.
 
-    The weights of ``chunk``, to both memories or to the accumulating one alone.
+    ``valid``: write the weights of ``chunk``. ``both``: write both model memories; else only the accumulating
+    one.
     """
     return data.StructLayout({"valid": 1, "chunk": range(depth), "both": 1})
 
@@ -48,7 +55,7 @@ class GradientLane(wiring.Component):
     """Gradient and weight of one feature: g = Σ_samples Σ_j b_j · (scale >> j), weight − g.
 
     g is exact; the difference saturates to 32 bits. With ``l2``, decay is subtracted together with the g of a
-    mini-batch's first micro-batch. With one word per micro-batch the same weight changes in every cycle, but
+    mini-batch's first micro-batch. If a micro-batch is one word, the same weight changes in every cycle, but
     the memory returns an update only some cycles later. A lane therefore forwards its last three updates.
 
     Members
@@ -108,7 +115,7 @@ class GradientLane(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Select, add up, subtract; the only loop is from weight to weight.
+        """Select, add up, subtract; the only feedback is from one value of the weight to the next.
 
         An update reaches the memory three cycles after its weight was read. ``control.recent`` marks updates of
         the same chunk. The lane then takes its weight from the register ``weight`` (one cycle ago) or from an
@@ -133,7 +140,7 @@ class GradientLane(wiring.Component):
         return m
 
     def _decay(self, m: Module) -> tuple[Signal, Value]:
-        """Return the weight's loss by decay, and the weight, both in the same cycle as ``control``."""
+        """Return the amount that decay takes off the weight, and the weight; both arrive with ``control``."""
         early_stored = Signal(WEIGHT, reset_less=True)
         m.d.sync += early_stored.eq(self.stored)
         return decay_loss(m, self.stored, self.decay), Mux(self.control.fresh, early_stored, self.stored)
@@ -142,7 +149,7 @@ class GradientLane(wiring.Component):
 def summed_gradient(m: Module, terms: Any, bits: Any, control: Any, decay: Any = None) -> Signal:
     """Return the register that adds up a feature's gradient over samples and planes; exact.
 
-    With ``decay``, a ``DecayLoss``, the sum starts with the loss by decay, which saves the lane a subtraction.
+    With ``decay``, a ``DecayLoss``, the sum starts with that amount, so the lane needs no second subtraction.
     """
     banks = len(bits)
     pairs = banks // 2

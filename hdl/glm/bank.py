@@ -15,9 +15,9 @@ TREE_RADIX = 3
 
 
 def tree_outputs(operands: int) -> int:
-    """Return the number of partial sums that the tree hands to the accumulator.
+    """Return the number of partial sums that a tree of ``operands`` inputs gives to the accumulator.
 
-    The accumulator adds at most two in a cycle to its own value. ``operands``: inputs of the tree.
+    The accumulator adds at most two values to its own in a cycle.
     """
     return min(2, operands)
 
@@ -35,8 +35,8 @@ def bank_latency(lanes: int) -> int:
 class Bank(wiring.Component):
     """Partial activation of one sample: a row of bit-serial multipliers, an adder tree, an accumulator.
 
-    The bank adds up the products of all words from one with ``first`` up to the next. Cycles without ``valid``
-    add nothing.
+    A word with ``first`` restarts the sum; each later word adds its products. Cycles without ``valid`` add
+    nothing.
 
     Members
     -------

@@ -78,7 +78,7 @@ class GradientEngine(Engine):
         }
 
     def elaborate(self, platform: Any) -> Module:
-        """Connect forward as in ``Engine``; backward ends in sums, which are sent, and return as totals."""
+        """Connect forward as in ``Engine``; the sender reads backward's sums, the updater takes the totals."""
         m = Module()
         size = {"lanes": self.lanes, "banks": self.banks, "depth": self.depth}
         m.submodules.forward = forward = Forward(**size, fifo_depth=self.fifo_depth)
@@ -270,12 +270,15 @@ class DataParallelWorker(GlmWorker):
                 m.d.sync += [overflow[index].eq(excess), clamped.payload[index].eq(limited)]
         return self._count_ones(m, overflow, clamped.valid & clamped.ready)
 
-    def _count_ones(self, m: Module, flags: Value, go: Value) -> Value:
-        """Return the number of set bits of ``flags`` in the cycle of ``go``; a cycle adds up eight bits."""
+    def _count_ones(self, m: Module, flags: Value, enable: Value) -> Value:
+        """Return the number of set bits of ``flags`` if ``enable`` is high, else 0; registered.
+
+        The sum takes a cycle for up to eight flags, and a second one for more.
+        """
         eights = [flags[start : start + BITS_PER_CYCLE] for start in range(0, self.values, BITS_PER_CYCLE)]
         counts = [Signal(range(len(bits) + 1), name=f"clamped_{n}") for n, bits in enumerate(eights)]
         for count, bits in zip(counts, eights, strict=True):
-            m.d.sync += count.eq(Mux(go, sum(bits), 0))
+            m.d.sync += count.eq(Mux(enable, sum(bits), 0))
         if len(counts) == 1:
             return counts[0]
         total = Signal(range(self.values + 1))
@@ -283,10 +286,11 @@ class DataParallelWorker(GlmWorker):
         return total
 
     def _clamp(self, value: Value) -> tuple[Value, Value]:
-        """Return whether a gradient is outside [−2^c, 2^c − 1], and the nearest value inside."""
-        overflow_mask = Cat(
-            self.training.clamp_bits <= bit for bit in range(VALUE_BITS - 1)
-        )  # bits worth 2^c and more
+        """Return whether a gradient is outside [−2^c, 2^c − 1], and the nearest value inside.
+
+        A value is inside if all its bits worth 2^c and more, which ``overflow_mask`` selects, equal its sign.
+        """
+        overflow_mask = Cat(self.training.clamp_bits <= bit for bit in range(VALUE_BITS - 1))
         sign = value[-1]
         excess = (
             (value ^ sign.replicate(len(value)))

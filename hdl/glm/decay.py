@@ -1,4 +1,4 @@
-"""L2 regularisation in RTL: the loss of each weight of a row in a mini-batch."""
+"""L2 regularisation in RTL: the amount that decay takes off each weight of a row, once per mini-batch."""
 
 from typing import Any
 
@@ -53,10 +53,11 @@ class LaneDecay(data.Struct):
 
 
 class DecayLoss(data.Struct):
-    """Loss of a weight, ``quotient`` + ``round_up``: the shifted weight, rounded away from zero.
+    """Amount that decay takes off a weight, ``quotient`` + ``round_up``.
 
-    The shift itself rounds a negative weight away from zero; ``round_up`` does so for a positive one. The two
-    parts are added where a carry chain exists anyway.
+    The amount is weight / 2^shift, rounded away from zero. The arithmetic shift already rounds a negative
+    weight away from zero; a positive one may need ``round_up``. The two parts are added where a carry chain
+    exists anyway.
     """
 
     quotient: signed(WEIGHT.width - 1)
@@ -64,9 +65,9 @@ class DecayLoss(data.Struct):
 
 
 def decay_loss(m: Module, weight: Value, decay: Any, *, name: str = "decay_loss") -> Any:
-    """Return the register, a ``DecayLoss``, of a weight's loss; 0 if the weight does not decay.
+    """Return a register with the ``DecayLoss`` of ``weight``; 0 if the weight does not decay.
 
-    Its input passes four LUTs.
+    Four LUTs in series lie before the register.
     """
     register = Signal(DecayLoss, name=name)
     decays = decay.valid & ~(decay.row_spares & decay.lane_spared)
@@ -79,9 +80,9 @@ def decay_loss(m: Module, weight: Value, decay: Any, *, name: str = "decay_loss"
 
 
 def lane_decays(m: Module, decay: Any, lanes: int, *, chunk: Value, valid: Value) -> list[Any]:
-    """Return the ``LaneDecay`` of every lane of a row of weights. All outputs are registered if ``valid`` is.
+    """Return the ``LaneDecay`` of every lane of a row of weights; registered, except ``valid``.
 
-    ``valid``: the weights decay in this cycle. ``chunk``: chunk of the row in the next cycle. With shift 0 all
+    ``valid``: the weights decay in this cycle. ``chunk``: chunk of the row, a cycle earlier. With shift 0 all
     weights are spared.
     """
     row = Signal(LaneDecay)

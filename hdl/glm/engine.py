@@ -1,4 +1,4 @@
-"""Engine of the GLM worker: forward, replay FIFO, backward and model in lock step."""
+"""Engine of the GLM worker: forward, replay FIFO, backward and model memories of one slice of the model."""
 
 from typing import Any
 
@@ -166,7 +166,11 @@ class Engine(wiring.Component):
         return m
 
     def _release(self, m: Module, model: ModelMemories) -> Value:
-        """Return a pulse for each chunk that is final and released to forward."""
+        """Return a pulse for each chunk of the updated model that forward may now use.
+
+        Without ``vanilla`` that is each chunk as it is written. With it, credits count written chunks while
+        ``hold`` is high, and one credit is spent per cycle afterwards.
+        """
         if not self.vanilla:
             return model.written
         m.submodules.withheld = withheld = Credits(limit=self.depth)
@@ -179,10 +183,10 @@ class Engine(wiring.Component):
         return released
 
     def _replay(self, m: Module, forward: Forward, backward: Backward) -> Any:
-        """Build the replay FIFO, a ring, and return whether it holds a word.
+        """Build the replay FIFO, a circular buffer without flags; return whether it holds a word.
 
-        Credits keep forward from overrunning it. Backward cannot overrun it, since scales arrive after all
-        their words.
+        It cannot overflow, because forward needs a credit for each word. It cannot underflow, because a
+        micro-batch's scales arrive after all its words.
         """
         m.submodules.replay = replay = Memory(
             shape=self.lanes * self.banks, depth=self.fifo_depth, init=[], attrs=NEVER_READ_AS_WRITTEN

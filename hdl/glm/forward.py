@@ -38,7 +38,7 @@ class Forward(wiring.Component):
 
     A word waits for room in the replay FIFO and in the PA queue. In the first micro-batch of a mini-batch, the
     first word of a chunk also waits until the previous mini-batch has written that chunk. An accepted word
-    flows in lock step with its weights and flags; the data path has no stalls.
+    moves one stage each cycle, together with its weights and flags.
 
     Members
     -------
@@ -134,8 +134,9 @@ class Forward(wiring.Component):
     def _acceptance(self, m: Module, position: Any, accept: Signal, dropping: Signal) -> None:
         """Compute ``ready`` as a register, one cycle ahead.
 
-        If the word at ``position`` is accepted in this cycle, ``ready`` applies to the next word: a credit that
-        this word takes must leave another (``several``). If not, ``ready`` still applies to this word.
+        If the word at ``position`` is accepted in this cycle, the new ``ready`` is for the next word; since
+        this word takes a credit, at least two are needed (``several``). If not, the new ``ready`` is for this
+        word.
         """
         fifo_credits, pa_credits, chunk_credits = self._credits(m, accept, position)
         # Room in the PA queue matters at a first word only, but checking it at every word needs less logic. A

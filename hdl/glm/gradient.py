@@ -1,4 +1,4 @@
-"""Backward pass of the data-parallel engine: sums gradients of a mini-batch, apart from the model."""
+"""Backward pass of the data-parallel engine: sums a mini-batch's gradients in a memory beside the model."""
 
 from typing import Any
 
@@ -160,7 +160,10 @@ class GradientSums(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Share one read port: backward is idle while its sums are read."""
+        """Build the sequencer, a lane per feature and the memory of sums.
+
+        Lanes and ``read`` share the memory's read port: backward is idle while its sums are read.
+        """
         m = Module()
         m.submodules.replay = replay = Replay(banks=self.banks, depth=self.depth)
         connect_typed(m, flipped(self.scale), replay.scale)

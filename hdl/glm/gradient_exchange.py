@@ -210,7 +210,7 @@ class TotalsUpdate(wiring.Component):
         m.d.sync += top_chunk.eq(self.shape.chunks - 1)
         last_chunk = self.chunk == top_chunk
         m.d.comb += [self.totals.ready.eq(1), self.last.eq(last_group & last_chunk)]
-        summed = Signal(update_layout(self.depth))  # the rows ``totals`` and ``stored`` are of the same chunk
+        summed = Signal(update_layout(self.depth))  # valid: ``totals`` is complete, ``stored`` has its weights
         m.d.comb += summed.both.eq(1)
         m.d.sync += summed.valid.eq(self.totals.valid & last_group)
         with m.If(self.totals.valid):
@@ -242,11 +242,11 @@ class TotalsUpdate(wiring.Component):
         return m
 
     def _decayed(self, m: Module, summed: Any) -> Any:
-        """Return the weights of ``stored`` minus their decay, ``DECAY_LATENCY`` cycles later."""
+        """Return the weights of ``stored`` minus their decay, ``DECAY_LATENCY`` cycles after ``stored``."""
         decays = lane_decays(m, self.decay, self.lanes, chunk=self.chunk, valid=summed.valid)
         decayed = Signal.like(self.stored, reset_less=True)
         for k, decay in enumerate(decays):
             weight = Signal(WEIGHT, name=f"weight_{k}", reset_less=True)
-            loss = decay_loss(m, self.stored[k], decay, name=f"lost_{k}")
-            m.d.sync += [weight.eq(self.stored[k]), decayed[k].eq(weight - loss.quotient - loss.round_up)]
+            amount = decay_loss(m, self.stored[k], decay, name=f"lost_{k}")
+            m.d.sync += [weight.eq(self.stored[k]), decayed[k].eq(weight - amount.quotient - amount.round_up)]
         return decayed

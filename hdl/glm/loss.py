@@ -22,7 +22,7 @@ from fanin.fixed import (
     unknown_loss,
 )
 
-STAGES = 8
+STAGES = 8  # pipeline stages, listed in the docstring of ``LossUnit``
 _DF_BITS = VALUE_BITS + 1
 _LOW_BITS = 17  # df · mantissa is computed as two products, each of which fits a 27 × 18 DSP
 _PRODUCT_BITS = _DF_BITS + MANTISSA_BITS
@@ -66,8 +66,16 @@ class LossUnit(wiring.Component):
     -------
     8 cycles from ``fa`` to ``scale``, 7 from ``labels``, for every loss; one micro-batch a cycle. While
     ``scale`` stalls, the whole pipeline stalls.
-    Stages: σ table; base of df and step to the table's next entry; step × fraction; df; df × mantissa in two
-    halves; their sum; shift by a multiple of 8; rest of the shift, saturation.
+    Stages:
+
+    1. σ table, indexed by FA
+    2. minuend of df (FA, σ or 0), and step to the table's next entry
+    3. step × fraction of FA; minuend − label
+    4. df
+    5. df × mantissa, in two halves
+    6. sum of the halves
+    7. shift by a multiple of 8
+    8. rest of the shift, saturation
 
     Source
     ------
@@ -93,7 +101,10 @@ class LossUnit(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Advance the pipeline unless a scale waits at its end, or an FA in the first stage for its label."""
+        """Advance the pipeline unless a scale waits at its end.
+
+        The first stage also waits while its FA has no label.
+        """
         m = Module()
         advance = Signal()
         accept = Signal()
@@ -135,9 +146,9 @@ class LossUnit(wiring.Component):
         return ports
 
     def _index(self, fa: Value) -> Value:
-        """Return the entry of the σ table.
+        """Return the index of the σ table's entry for ``fa``: FA + 8 in steps of 1/64.
 
-        The entry is FA + 8 in steps of 1/64, that is, bits of FA with the top bit inverted.
+        The addition of 8 only inverts the top bit.
         """
         top = self.frac + (SIGMA_RANGE - 1).bit_length()
         return Cat(fa[self.frac - SIGMA_STEP_BITS : top], ~fa[top])

@@ -14,8 +14,9 @@ from fanin.hdl.stream.connect import connect_typed
 class LossSequence(wiring.Component):
     """Loss unit of ``banks`` samples that reuses a smaller :class:`LossUnit` in several steps.
 
-    FAs and scales are whole micro-batches; labels arrive step by step. A small device has multipliers for a
-    sample or two, and its network takes longer for a micro-batch than all steps together.
+    FAs and scales are whole micro-batches; labels arrive step by step. A small device has multipliers for only
+    one or two samples. Its throughput does not suffer: the network takes longer for a micro-batch than all
+    steps.
 
     Members
     -------
@@ -72,7 +73,10 @@ class LossSequence(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Count the steps at input and output; a micro-batch's last scales leave without being stored."""
+        """Feed the unit a step's FAs at a time, and collect its scales.
+
+        The scales of all steps but the last are stored; those of the last step go out directly beside them.
+        """
         m = Module()
         steps = self.banks // self.at_once
         m.submodules.unit = unit = LossUnit(banks=self.at_once, frac=self.frac)

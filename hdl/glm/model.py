@@ -1,4 +1,9 @@
-"""Model memories of an engine, with their host port."""
+"""Model memories of an engine, with their host port.
+
+During a mini-batch forward must see the weights of its start, while backward already changes them. An engine
+therefore has two copies of its weights. Backward updates the accumulating copy with every micro-batch; its last
+update of the mini-batch also goes to the architectural copy, which forward reads.
+"""
 
 from typing import Any
 
@@ -14,9 +19,7 @@ from fanin.hdl.memory import NEVER_READ_AS_WRITTEN
 
 
 class ModelMemories(wiring.Component):
-    """Two model memories of an engine.
-
-    Forward reads the architectural memory; backward updates the accumulating one.
+    """Two model memories of an engine: the architectural one of forward, the accumulating one of backward.
 
     An update is written to the memories one cycle after its announcement. Writes of the host and of ``clear``
     override the weights that backward's lanes put out, so the wide write data need no multiplexer.
@@ -58,7 +61,7 @@ class ModelMemories(wiring.Component):
     Latency
     -------
     An ``update`` is in memory 2 cycles after its announcement; a host's write, too. A host's read takes
-    ``ModelPortSignature.READ_LATENCY`` cycles. ``clear`` takes ``depth`` + 2. One access a cycle on each way.
+    ``ModelPortSignature.READ_LATENCY`` cycles. ``clear`` takes ``depth`` + 2. One access a cycle on each path.
 
     Source
     ------
@@ -88,7 +91,7 @@ class ModelMemories(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Put one registered write request before both memories."""
+        """Select the write of this cycle (``clear``, host or update) in one register for both memories."""
         m = Module()
         host = self.host
         chunk = Signal(range(self.depth))

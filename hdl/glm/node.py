@@ -39,7 +39,7 @@ from fanin.hdl.stream.packet import packet_stream
 
 BURST = 16  # maximum words of a read burst
 IN_FLIGHT = 64  # maximum read bursts in flight
-_JOB_FIELDS = {"job": "job_id", "base": "slot_base"}  # fields of the job by another name in the registers
+_JOB_FIELDS = {"job": "job_id", "base": "slot_base"}  # fields of ``JobConfig`` whose register has another name
 
 
 class NodeEvents(data.Struct):
@@ -277,7 +277,7 @@ class GlmNode(wiring.Component):
             m.d.comb += address.eq(register)
 
     def _reader(self, m: Module, parts: _Parts, name: str, width: int) -> Any:
-        """Add a memory reader that stops when the run is aborted."""
+        """Add a memory reader that stops when the run is aborted; the caller sets its address and length."""
         read_ahead = self.config.read_ahead
         burst = min(BURST, BOUNDARY * 8 // width, read_ahead // 4)
         m.submodules[name] = reader = shared(
@@ -294,7 +294,7 @@ class GlmNode(wiring.Component):
         return reader
 
     def _read_samples(self, m: Module, parts: _Parts) -> list[Any]:
-        """Add two ports per engine, read in step; a register decouples the readers from forward's stalls.
+        """Add two readers per engine, for the halves of each word; a register isolates forward's stalls.
 
         After an abort the two readers of a pair may stop at different words. A word without its partner is then
         dropped here; complete pairs go to the worker, which drops them.

@@ -11,7 +11,8 @@ from fanin.hdl.glm.address_check import AddressCheck
 from fanin.hdl.glm.node_registers import FAILURE_BITS, Failure
 from fanin.hdl.glm.run_check import RunCheck
 
-# Cycles after which a word that an engine has taken has left it. Both checks, in sequence, take less.
+# Cycles until a word that an engine has taken has passed through it. Also covers ``RunCheck`` and then
+# ``AddressCheck``, which take less together.
 SETTLE = 32
 assert SETTLE > RunCheck.LATENCY + AddressCheck.LATENCY
 assert SETTLE & SETTLE - 1 == 0, "the timer's top bit marks its end"
@@ -113,7 +114,12 @@ class NodeControl(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Build the state machine: clear, check, run and, after a failure, drain."""
+        """Build the state machine.
+
+        IDLE executes ``clear``. A launched run waits in CHECK until the checks of its registers have settled,
+        passes BEGIN and BEGUN, and stays in RUN until training ends. After a reset or a failure in RUN, DRAIN
+        waits until no word has moved for ``SETTLE`` cycles, and FLUSH empties the worker.
+        """
         m = Module()
         timer = Signal(range(SETTLE + 1))
         timer_expired = timer[-1]
@@ -172,11 +178,14 @@ class NodeControl(wiring.Component):
             m.d.sync += must_start.eq(self.start)
         return m
 
-    def _idle(self, m: Module, is_stopped: Value, must_clear: Signal, must_start: Signal) -> Value:
-        """Execute pending commands, ``clear`` first; return whether a run is launched."""
+    def _idle(self, m: Module, has_failed: Value, must_clear: Signal, must_start: Signal) -> Value:
+        """Execute pending commands, ``clear`` first; return whether a run is launched.
+
+        No run is launched after a failure of the job (``has_failed``).
+        """
         launch = Signal()
         is_free = ~self.occupied & ~self.clear_model
-        m.d.comb += launch.eq(must_start & ~must_clear & is_free & ~self.reset & ~is_stopped)
+        m.d.comb += launch.eq(must_start & ~must_clear & is_free & ~self.reset & ~has_failed)
         with m.If(must_clear & is_free):
             m.d.sync += [self.clear_model.eq(1), must_clear.eq(0)]
         with m.If(launch):

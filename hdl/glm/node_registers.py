@@ -52,7 +52,7 @@ def model_address(engine: int, chunk: int, lane: int = 0) -> int:
 
 
 def _width(layout: type, name: str) -> int:
-    """Return the width of a member of a struct that a register drives."""
+    """Return the width in bits of the member ``name`` of a struct that a register drives."""
     return layout.as_shape()[name].width  # type: ignore[attr-defined]
 
 
@@ -192,7 +192,7 @@ def _job() -> tuple[Register, ...]:
         Register(
             "timeout",
             Access.RW,
-            "cycles until a packet is sent again; with `adaptive`, the most of them",
+            "cycles until a packet is sent again; with `adaptive`, the upper limit",
             bits=bits("timeout"),
         ),
         Register(
@@ -200,7 +200,7 @@ def _job() -> tuple[Register, ...]:
             Access.RW,
             "timeouts that follow the measured round trips",
             (
-                Field("floor", bits("floor"), "least cycles from the mean round trip to the timeout"),
+                Field("floor", bits("floor"), "minimum cycles from the mean round trip to the timeout"),
                 Field("adaptive", bits("adaptive"), "1: timeouts follow the round trips; 0: `timeout` holds"),
             ),
         ),

@@ -21,7 +21,7 @@ MAX_ENGINES = 9  # two levels of the adder tree
 MIN_CLAMP = fixed.clamp_bits(MAX_WORKERS)
 ENTER_CYCLES = 2  # the queue, and the register of its output
 LEAVE_CYCLES = 1
-SUMS = 16  # places of the output queue; a credit returns after 9 cycles, through the pipeline and back
+SUMS = 16  # places of the output queue; more than the 9 cycles after which a credit returns
 _LOW = unsigned(LOW_BITS)
 _HIGH = signed(Shape.cast(SplitSum.as_shape()["high"].shape).width + 1)
 _NEAR_BITS = WEIGHT.width - LOW_BITS  # bits of a high half within the range of a weight
@@ -131,7 +131,7 @@ class ActivationReducer(wiring.Component):
         return pop
 
     def _operands(self, m: Module, pop: Signal) -> list[Any]:
-        """Return the PAs that were popped a cycle ago; all queues share one read pointer."""
+        """Return each engine's PA, a cycle after its ``pop``; all queues share one read pointer."""
         consume = Signal(range(ActivationSignature.QUEUE))
         m.d.sync += consume.eq(consume + pop)
         return [self._queue(m, number, consume) for number in range(self.engines)]
@@ -168,9 +168,8 @@ class ActivationReducer(wiring.Component):
         top = high.o[0][_NEAR_BITS:]
         high_sum = Signal(signed(len(high.o[0]) + 1), name=f"high_sum_{bank}")
         m.d.comb += high_sum.eq(high.o[0] + low.o[0][LOW_BITS:])
-        total = Signal(
-            LOW_BITS + _NEAR_BITS + 2, name=f"joined_{bank}", reset_less=True
-        )  # the last bit is the sign
+        # the most significant bit is the sign
+        total = Signal(LOW_BITS + _NEAR_BITS + 2, name=f"joined_{bank}", reset_less=True)
         far_overflow = Signal(name=f"far_overflow_{bank}", reset_less=True)
         m.d.sync += [
             total.eq(Cat(low.o[0][:LOW_BITS], high_sum[: _NEAR_BITS + 1], high_sum[-1])),

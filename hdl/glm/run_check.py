@@ -20,7 +20,7 @@ _HALF = 16  # the epoch's micro-batches are multiplied in halves, since a DSP ta
 
 
 class RunCheck(wiring.Component):
-    """Check whether this node can do the run that its registers describe; a run that would hang is not started.
+    """Check that this node can do the run that its registers describe, so that no run starts that would hang.
 
     Members
     -------
@@ -108,7 +108,7 @@ class RunCheck(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Compute products in stages, since all inputs are constant; each condition has its own register."""
+        """Compute the word counts over several cycles, and register each condition; all inputs are constant."""
         m = Module()
         shape, training, job = self.shape, self.training, self.job
         # Values above a limit may be truncated before multiplication, since ``ok`` is low for them anyway.
@@ -176,7 +176,7 @@ class RunCheck(wiring.Component):
 def _field(name: str) -> slice:
     """Return the bits of a field of ``Training``, as a slice.
 
-    A register may hold a value without a name in the field's enum.
+    The slice, unlike the member, can be compared with numbers that the field's enum does not define.
     """
     field = Training.as_shape()[name]
     return slice(field.offset, field.offset + field.width)

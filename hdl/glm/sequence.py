@@ -100,11 +100,10 @@ class Sequencer(wiring.Component):
         return m
 
     def _loop(self, m: Module, name: str, length: Value, last: Value, advance: Value, wrap: Value) -> None:
-        """Drive ``last``, a register that is high in the last of ``length`` iterations.
+        """Count the iterations of one loop; drive ``last``, high in the last of ``length`` iterations.
 
-        The register is computed one iteration ahead.
-
-        ``advance`` starts the next iteration; with ``wrap`` the loop starts again.
+        ``advance`` starts the next iteration; with ``wrap`` that is the first one again. ``last`` is a
+        register, computed one iteration ahead.
         """
         iterations_left = Signal.like(length, name=f"{name}_left", reset_less=True)
         single = Signal(name=f"{name}_single", reset_less=True)

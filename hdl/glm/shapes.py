@@ -16,8 +16,8 @@ _WORDS_LOG2 = (MAX_DEPTH * MAX_PRECISION - 1).bit_length()
 class SplitSum(data.Struct):
     """Exact sum in two halves, which keeps carry chains short: value = high · 2^24 + low.
 
-    ``low`` sums the low 24 bits of the operands, two per word; ``high`` sums the rest of each operand, shifted
-    arithmetically. The widths are enough for 4096 chunks of 64 lanes and 8 planes, for any weights.
+    ``low`` sums the low 24 bits of the operands, of which each word adds two; ``high`` sums each operand >> 24,
+    an arithmetic shift. The widths are enough for 4096 chunks of 64 lanes and 8 planes, for any weights.
     """
 
     low: unsigned(LOW_BITS + 1 + _WORDS_LOG2)
@@ -74,11 +74,11 @@ class ActivationSignature(wiring.Signature):
     **Members**
 
     - ``payload``: Out, ``ArrayLayout(SplitSum, banks)``; a PA.
-    - ``valid``: Out(1); the PA is taken in this cycle in any case.
+    - ``valid``: Out(1); the PA must be taken in this cycle.
     - ``taken``: In(1); a pulse for each PA that has left the queue after the engine.
 
-    The queue holds ``QUEUE`` PAs, and the engine keeps at most that many in flight. No engine's handshake
-    therefore depends on another engine's, and the engine's outputs depend on none of its inputs within a cycle.
+    The queue of the receiver holds ``QUEUE`` PAs, and the engine has at most that many in flight. No engine's
+    handshake therefore depends on another engine's, nor any output of the engine on an input in the same cycle.
     """
 
     QUEUE = 16  # micro-batches; a credit returns after 12 cycles, through the pipeline and back

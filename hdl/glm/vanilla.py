@@ -12,10 +12,9 @@ from fanin.hdl.glm.shapes import EngineEvents
 class VanillaPhases(wiring.Component):
     """Phase of vanilla training: forward's turn or backward's.
 
-    Backward's turn lasts from a mini-batch's last FA until its last word is replayed.
-
-    A mini-batch starts with forward's turn. Forward takes the whole mini-batch and then waits for the model.
-    Meanwhile the network delivers one FA per micro-batch. Backward's turn starts when all of them have arrived.
+    A mini-batch starts with forward's turn. Forward takes the whole mini-batch and then waits for the updated
+    model. Meanwhile the network delivers one FA per micro-batch. Backward's turn starts when all these FAs have
+    arrived, and ends when backward has replayed the mini-batch's last word.
 
     Members
     -------

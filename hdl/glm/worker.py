@@ -24,7 +24,7 @@ EPOCH_COUNT_BITS = 32
 
 
 def counts_layout(engines: int, values: int) -> data.StructLayout:
-    """Return the layout of a cycle's counts, for counters to add up.
+    """Return the layout of the amounts by which a cycle advances the node's counters.
 
     - ``words``: engines whose forward took a word.
     - ``model_wait``, ``fifo_full``, ``pa_full``, ``no_word``: engines that took no word for this cause (see
@@ -78,7 +78,7 @@ class GlmWorker(wiring.Component):
     ``fa`` : In, stream of ``banks`` × signed(32)
         Full activations. While not ``running``, an FA is taken and dropped.
     ``came`` : In, 1; with ``vanilla`` alone
-        Pulse: an FA has arrived that will be on ``fa`` in its turn.
+        Pulse: the node has received an FA, which will be on ``fa`` later, in the order of the PAs.
     ``shape`` : In, ``EngineShape``
         Loop counts; constant while ``busy``, and for 2 cycles before ``start``.
     ``training`` : In, ``Training``
@@ -165,7 +165,8 @@ class GlmWorker(wiring.Component):
         self.vanilla = vanilla
         self.loss_lanes = loss_lanes = banks if loss_lanes is None else loss_lanes
         self.pa_latency = forward_latency(lanes) + reducer_latency(engines)
-        # Cycles from a PA to the next mini-batch's PA, without its words, the network, and one cycle per plane.
+        # Cycles from a PA to the next mini-batch's PA, not counting that mini-batch's words, the network, and
+        # one cycle per plane.
         self.pipeline = self.pa_latency + loss_latency(banks, loss_lanes) + backward_latency(banks) - 1
         vector = stream.Signature(data.ArrayLayout(signed(VALUE_BITS), self.values))
         super().__init__(
@@ -260,11 +261,9 @@ class GlmWorker(wiring.Component):
         return reducer.clamped
 
     def _take_turns(self, m: Module, engines: list[Any]) -> Value:
-        """Hold FAs back until backward's turn, and hold backward's chunks back until the turn's end.
+        """Separate forward and backward for vanilla training; return whether FAs may pass.
 
-        For vanilla training.
-
-        Returns whether FAs may pass.
+        FAs wait until backward's turn. Chunks that backward writes reach forward only after that turn.
         """
         m.submodules.phases = phases = VanillaPhases(micro_batches=self.vanilla)
         m.d.comb += [
@@ -318,7 +317,11 @@ class GlmWorker(wiring.Component):
         self._count(m, [engine.events for engine in engines], to_take)
 
     def _pending(self, m: Module, last: Value, *, name: str) -> Signal:
-        """Return whether the run has micro-batches that have not ended; ``last`` ends one."""
+        """Return a register that is high while the run has micro-batches left; a pulse on ``last`` ends one.
+
+        Two nested countdowns: micro-batches of an epoch, and epochs. ``wraps`` of the inner one steps the
+        outer.
+        """
         pending = Signal(name=f"{name}_pending")
         wraps = last
         for loop, length in ("epoch", self.shape.epoch), ("epochs", self.training.epochs):

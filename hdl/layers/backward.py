@@ -19,7 +19,7 @@ from fanin.hdl.stream.fork import StreamFork
 
 
 def frames_ahead(schedule: Schedule, weights: WeightGradient) -> int:
-    """Return the most frames by which one backward way leads: those in the other way's blocks and pipeline."""
+    """Return the maximum lead of one backward way, in frames: those in the other way's blocks and pipeline."""
     return schedule.output_rows + weights.latency // REUSE + 2
 
 

@@ -21,13 +21,16 @@ BLOCK = 0  #: instead of a pixel port's words: the port is a block port
 
 
 def place_layout(raster: Raster, rows: int, words: int) -> data.StructLayout:
-    """Return the layout of a port's place in a ring of ``rows`` rows; ``words``: of a pixel port, or BLOCK.
+    """Return the layout of a port's place in a ring of ``rows`` rows.
+
+    ``words``: words of the port if it is a pixel port, else BLOCK.
 
     ``address``: :meth:`Raster.address` of the first column and group, modulo its range if the column does not
     exist.
     ``rotate``: :meth:`Raster.memory` of the first column and group.
-    ``wrap`` (block port): q mod ``columns`` of the first column; the last ``wrap`` columns are ``column_step``
-    further.
+    ``wrap`` (block port): (x div stride) mod ``columns`` of the first column x. The addresses of the last
+    ``wrap`` columns are greater by ``column_step``, since the column after memory ``columns`` − 1 is in memory
+    0.
     ``mask`` (block port): a bit per column that exists.
     ``part`` (pixel port): index of the ``words`` among a group's lanes, if they are fewer.
     """
@@ -63,8 +66,8 @@ class Banks(wiring.Component):
     """Ring of rows in ``columns`` memories of ``lanes`` words, with the layout of :class:`Raster`.
 
     A block port carries ``lanes`` channels of ``columns`` columns at the stride: word column · lanes + lane. A
-    pixel port carries neighbouring channels of one column. Neither meets a memory twice. Columns that are not
-    in a block's ``mask`` read as +0 and are not written. Nothing stalls.
+    pixel port carries neighbouring channels of one column. An access at either port touches every memory at
+    most once, so nothing stalls. Columns that are not in a block's ``mask`` read as +0 and are not written.
 
     Members
     -------
@@ -108,7 +111,7 @@ class Banks(wiring.Component):
         super().__init__(members)
 
     def elaborate(self, platform: Any) -> Module:
-        """Send each place to all memories, rotated, and rotate the data back."""
+        """Send each place to all memories, rotated by its ``rotate``, and rotate the read data back."""
         m = Module()
         memories = []
         for column in range(self.raster.columns):
@@ -131,7 +134,7 @@ class Banks(wiring.Component):
         if words == BLOCK or words > lanes:
             padding = Const(0, WORD_BITS * self.raster.columns * lanes - len(write_data))
             write_data = rotated(Cat(write_data, padding), place.rotate, unit=WORD_BITS * lanes)
-        else:  # any memory may have it
+        else:  # the words may belong to any memory
             write_data = write_data.replicate(self.raster.columns * lanes // words)
         delayed_data = delayed(m, write_data, 2, name="written")[2]
         enabled = delayed(m, self.write.en, 2, name="en", reset_less=False)[2]
@@ -150,7 +153,12 @@ class Banks(wiring.Component):
 
 
 def located(m: Module, raster: Raster, place: Any, words: int, name: str) -> list[tuple[Value, Value]]:
-    """Return, by memory, its address and whether the place hits the memory, two cycles after ``place``."""
+    """Return, by memory, its address and whether the place hits the memory, two cycles after ``place``.
+
+    A code has a hit bit and a distance from the place's address. The codes of a block port are those of its
+    columns, the codes of a pixel port those of its channel groups, before the rotation that moves them to their
+    memories.
+    """
     columns = raster.columns
     if words == BLOCK:
         codes = [Cat(place.mask[j], place.wrap >= columns - j) for j in range(columns)]

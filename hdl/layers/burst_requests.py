@@ -51,7 +51,7 @@ class BurstRequests(wiring.Component):
     ``wrap`` : int
         Frames after which addresses return to ``base``; 0: never.
     ``ready_beats`` : int, beats ready after reset
-    ``limit`` : int, most beats that can be ready
+    ``limit`` : int, maximum number of ready beats
 
     Latency
     -------

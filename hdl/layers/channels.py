@@ -249,7 +249,7 @@ class ChannelUpdate(wiring.Component):
     """
 
     multipliers = 1  #: multipliers that the formula shares in time
-    adders = 1
+    adders = 1  #: adders that the formula shares in time
 
     def __init__(self, *, groups: int, lanes: int, operands: int, results: int, interval: int):
         self.groups = groups
@@ -276,7 +276,11 @@ class ChannelUpdate(wiring.Component):
         return operands[: self.results]
 
     def elaborate(self, platform: Any) -> Module:
-        """Delay a token per channel alongside the formula; a cursor at each end names the channel."""
+        """Delay a token per channel alongside the formula.
+
+        ``slot`` counts the cycles of a channel's interval; a channel begins in slot 0. The cursor ``reading``
+        is at the channel whose operands are read, ``writing`` at the channel whose token arrives next.
+        """
         m = Module()
         m.submodules.reading = reading = ChannelCursor(groups=self.groups, lanes=self.lanes)
         m.submodules.writing = writing = ChannelCursor(groups=self.groups, lanes=self.lanes)

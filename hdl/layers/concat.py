@@ -65,9 +65,8 @@ class Concat(wiring.Component):
         """Return the one-hot turn; each input's turn lasts its number of transfers per position."""
         last = [shape.c // self.parallelism.pi - 1 for shape in self.layer.inputs]
         turn = Signal(len(last), init=1, name=f"{name}_turn")
-        transfers_left = Signal(
-            range(max(last) + 1), init=last[0], name=f"{name}_left"
-        )  # steps of the turn after this one
+        # Transfers of the turn after the current one.
+        transfers_left = Signal(range(max(last) + 1), init=last[0], name=f"{name}_left")
         with m.If(step):
             m.d.sync += transfers_left.eq(transfers_left - 1)
             with m.If(transfers_left == 0):

@@ -73,6 +73,7 @@ class Connection(wiring.Component):
     ``mac_rx`` : In, packet stream of ``data_width`` bits with ``error``
         Frames from the MAC; always ready, as a MAC cannot wait.
     ``job`` : In, ConnectionJob
+        Settings of this end.
     ``start`` : In, 1
         Pulse, after a reset: begin the job.
     ``watch`` : In, 1
@@ -201,9 +202,10 @@ class Connection(wiring.Component):
         ]
 
     def _place(self, m: Module, name: str, moves: Value) -> Any:
-        """Return the place of the next beat: ``last`` of its frame, the frame's ``words``, the map's number.
+        """Count beats, frames, rows and maps; return the place of the next beat.
 
-        ``padding``: the beat holds no words of the row.
+        ``last``: it is the last beat of its frame. ``padding``: it holds no words of the row. ``words``: words
+        of its frame. ``frame``: number of its map.
         """
         flags = {"last": 1, "padding": 1}
         place = Signal(data.StructLayout({**flags, **frame_fields(CONNECTION_LINK).members}), name=name)

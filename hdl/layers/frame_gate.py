@@ -50,7 +50,7 @@ class FrameGate(wiring.Component):
         m = Module()
         is_open = Signal()  # frames are still to pass
         frames_left = Signal(FRAME_BITS)  # frames still to pass
-        transfers_left = Signal(range(self.transfers), init=self.transfers - 1)  # of the frame, less one
+        transfers_left = Signal(range(self.transfers), init=self.transfers - 1)  # left in the frame, less one
         m.d.comb += [
             self.o.p.eq(self.i.p),
             self.o.valid.eq(self.i.valid & is_open),

@@ -52,11 +52,11 @@ class Gearbox(wiring.Component):
         super().__init__({"i": In(word_stream(source)), "o": Out(word_stream(target))})
 
     def elaborate(self, platform: Any) -> Module:
-        """Words wait in ``buffer``, those of the next payload lowest; ``full`` payloads are complete.
+        """Collect words in ``buffer``, with those of the next payload in the lowest bits.
 
-        All is counted in units of words, the transfers' greatest common divisor. The incomplete payload has
-        ``partial`` of them. A transfer is taken when no payload is complete, or the only one leaves, and its
-        words begin at ``partial``.
+        ``full`` counts the complete payloads in the buffer, ``partial`` the units of the incomplete one. A unit
+        is the greatest common divisor of both widths. A transfer is taken when no payload is complete, or the
+        only complete one leaves. Its words are placed after the incomplete payload.
         """
         m = Module()
         unit = gcd(self.source, self.target)

@@ -196,7 +196,7 @@ class GradientRows(wiring.Component):
         outputs = raster.positions * raster.columns
         covered_columns = _covered(raster.width, outputs, raster.kernel[1], raster.stride[1], raster.left)
         transfer = reader.o.valid & reader.o.ready
-        words = raster.groups * raster.lanes // self.words  # of a pixel
+        words = raster.groups * raster.lanes // self.words  # transfers of a pixel
         nest = Nest(m, {"y": raster.height, "x": raster.width, "word": words}, transfer, name="out")
         is_covered: Value = Const(1, 1)
         for level, flags in ("y", covered_rows), ("x", covered_columns):

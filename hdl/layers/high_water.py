@@ -17,6 +17,7 @@ class HighWater(wiring.Component):
     ``clear`` : In(1)
         Reset the mark to 0.
     ``level`` : In, range(depth + 1)
+        Fill level.
     ``most`` : Out, range(depth + 1)
         The highest level since ``clear``.
 

@@ -44,7 +44,7 @@ def rows_suffice(m: Module, raster: Raster, rows: int, *, begin: Value, initial:
 
     ``added``: rows added in this cycle. ``begin``: the next row of blocks begins.
     """
-    needed_rows = [raster.last(k) + 1 for k in range(raster.steps)]  # of the frame, by row of blocks
+    needed_rows = [raster.last(k) + 1 for k in range(raster.steps)]  # numbers of rows, by row of blocks
     needed_rows.append(raster.height + needed_rows[0])
     deltas = [b - a for a, b in pairwise(needed_rows)]
     step = Nest(m, {"step": raster.steps}, begin, name="begin").walk({"step": 1}, name="index")

@@ -33,6 +33,7 @@ _Compared = data.StructLayout({"key": WORD_BITS, "nan": 1})
 
 
 def _compare(compared: Any, x: Value) -> tuple[Any, ...]:
+    """Return assignments that set ``compared`` to the operand of the binary32 number ``x``."""
     magnitude = Mux(x[FRACTION_BITS:-1].any(), x[:-1], 0)
     negative = x[-1] & x[FRACTION_BITS:-1].any()
     key = Cat(Mux(negative, ~magnitude, magnitude), ~negative)
@@ -193,6 +194,10 @@ class MaxPool(wiring.Component):
         return m
 
     def _forward(self, m: Module) -> None:
+        """Compare the words of each window, one round for each position in the kernel.
+
+        Results and saved positions pass through one buffer: each pair has a word of both.
+        """
         schedule, lanes = self._schedule, self.parallelism.po
         raster = schedule.features
         m.submodules.lines = lines = Lines(raster=raster, rows=schedule.feature_rows, words=lanes)
@@ -236,6 +241,7 @@ class MaxPool(wiring.Component):
         m.d.comb += results.o.ready.eq(ready)
 
     def _backward(self, m: Module) -> None:
+        """Add each gradient to the input at the saved position of its window, and 0 to the other inputs."""
         schedule, lanes = self._schedule, self.parallelism.po
         inputs, pairs = schedule.features, self._pairs
         latency = Lines.LATENCY + 1

@@ -239,6 +239,7 @@ class WritePort(wiring.Component):
             m.d.comb += port.ready.eq(moves & (burst.channel == index))
 
     def _responses(self, m: Module, claims: Any) -> None:
+        """Report each response to the channel of the oldest burst without one."""
         axi = self.axi
         m.d.comb += [axi.bready.eq(1), claims.ready.eq(axi.bvalid)]
         m.d.sync += self.error.eq(axi.bvalid & (axi.bresp != Resp.OKAY))

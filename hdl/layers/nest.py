@@ -53,7 +53,9 @@ class Nest:
     ) -> Signal:
         """Return a register that holds ``base`` + Σ index · stride.
 
-        With ``modulo``, the value is reduced by it. Each pass of the whole nest adds ``drift``.
+        With ``modulo``, the value is reduced by it. Each pass of the whole nest adds ``drift``. A step advances
+        one loop and returns the loops inside it to 0, so it changes the value by a constant: ``deltas`` of that
+        loop.
         """
         deltas, span = {}, 0
         for level, count in reversed(self.levels.items()):
@@ -77,6 +79,8 @@ class Nest:
     def _step_delta(
         self, deltas: dict[str, int], restart: int, modulo: int | None, subtrahend: int = 0
     ) -> Value:
+        """Return the constant that this step adds: the delta of the loop that advances, or ``restart``."""
+
         def constant(delta: int) -> Const:
             return Const((delta % modulo if modulo else delta) - subtrahend)
 
@@ -129,12 +133,12 @@ class Loops:
             m.d.sync += gap.eq(gap >> 1)
             with m.If(round_ends):
                 m.d.sync += [gap.eq(1 << (idle - 1)), block_over.eq(ends)]
-            goes_on, free = gap[0] & ~block_over, ~busy | (gap[0] & block_over)
+            next_round, free = gap[0] & ~block_over, ~busy | (gap[0] & block_over)
         else:
-            goes_on, free = round_ends & ~ends, ~busy | self.ends
+            next_round, free = round_ends & ~ends, ~busy | self.ends
         m.d.comb += self.start.eq(go & free)
         m.d.sync += busy.eq(self.start | ~free)
-        with m.If(self.start | goes_on):
+        with m.If(self.start | next_round):
             m.d.sync += [holds.eq(1), self.first.eq(self.start)]
         with m.Elif(round_ends):
             m.d.sync += holds.eq(0)

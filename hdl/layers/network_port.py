@@ -99,7 +99,9 @@ class NetworkPort(wiring.Component):
     -------
     ``ends`` : Out, ``end0``, ``end1``, …: ``i`` and ``o``, streams of ``lanes`` words to and from the peer
     ``mac_tx`` : Out, packet stream, 512 bits
+        Frames to the MAC.
     ``mac_rx`` : In, packet stream, 512 bits, with ``error``
+        Frames from the MAC.
     ``own`` : In, OwnSettings
         Settings of this node, taken with ``start``.
     ``peer`` : In, PeerSettings
@@ -138,7 +140,7 @@ class NetworkPort(wiring.Component):
     ----------
     ``ends`` : tuple of EndShape, at least one
         Shapes of the connections, in order of their indices.
-    ``encap``, ``published`` : see Connection
+    ``encap``, ``published`` : encapsulation and mode of the connections, see Connection
 
     Latency
     -------

@@ -59,8 +59,9 @@ class ClusterNode(wiring.Component):
     ``axil`` : In, AXI4-Lite, 32 bits
         Registers of ``cluster_registers()``.
     ``memory`` : Out, AXI4, 512 bits
+        Memory with parameters, images, labels, results and saved maps.
     ``mac_tx``, ``mac_rx`` : Out, In, packet streams of 512 bits, ``mac_rx`` with ``error``
-        Present if the network has ends of connections.
+        Frames to and from the MAC; present if the network has ends of connections.
 
     Parameters
     ----------
@@ -70,7 +71,7 @@ class ClusterNode(wiring.Component):
         Default: those of ``fanin.cnn.flow.sizes.Flow``. Required for a part.
     ``skews``, ``gradient_skews`` : transfers that edges hold, forward and backward
         By consuming stage and its port. Default: those of ``fanin.cnn.flow.sizes.Flow``. Required for a part.
-    ``encap``, ``published`` : of connections, see Connection
+    ``encap``, ``published`` : encapsulation and mode of the connections, see Connection
 
     Latency
     -------

@@ -1,4 +1,8 @@
-"""Backward way of online normalisation."""
+"""Backward way of online normalisation.
+
+The *control terms* ey and e1 of a channel are running values that remove from the gradient its component along
+y and its mean.
+"""
 
 from __future__ import annotations
 

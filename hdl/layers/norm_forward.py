@@ -1,4 +1,7 @@
-"""Forward way of online normalisation."""
+"""Forward way of online normalisation.
+
+m and s are a channel's running mean and variance, r is 1/σ, and d = x ⊖ m is a centred word.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,10 @@ class NormForwardUpdate(ChannelUpdate):
         )
 
     def formula(self, path: Datapath, *operands: Number) -> tuple[Number, ...]:
-        """Return the new mean, variance and 1/σ. Operations that 1/σ depends on come first."""
+        """Return the new mean, variance and 1/σ. Operations that 1/σ depends on come first.
+
+        ``a`` and ``q`` are the frame's means of d and of d ⊗ d; ``alpha`` and ``beta`` weigh old and new state.
+        """
         mean, variance, total, squares = operands
         alpha, beta, _, epsilon, share = (Constant(float(c)) for c in self.layer.constants)
         a = path.multiply(total, share)

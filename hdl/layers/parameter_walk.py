@@ -58,7 +58,10 @@ def updated_parameter(
 
 
 class _Place:
-    """Pointer to a parameter, moved a lane by ``step``. ``with_velocities``: velocities follow the weights."""
+    """Pointer to a parameter: lane by lane, word by word; each ``step`` moves it to the next parameter.
+
+    ``with_velocities``: after the last weight follow the velocities. ``last``: the parameter is the last one.
+    """
 
     def __init__(self, m: Module, *, lanes: int, depth: int, step: Value, with_velocities: Value, name: str):
         self.lane = Signal(range(lanes), name=f"{name}_lane")
@@ -83,25 +86,31 @@ class ParameterWalk(wiring.Component):
     Members
     -------
     ``control`` : In, ``LayerControl``
+        The job; a start in mode LOAD or DUMP begins a transfer.
     ``update`` : In(1)
         Pulse: update all parameters; not during a load or dump.
     ``eta`` : In(32)
-        Stable from ``update`` to ``updated``.
+        −learning rate / frames of the batch; stable from ``update`` to ``updated``.
     ``updated`` : Out(1)
         Pulse: the last parameter is being written.
     ``load``, ``dump`` : In, Out, streams of words of 32 bits
+        Words of a load or a dump.
     ``done`` : Out(1)
         No load or dump is in progress.
     ``reading`` : Out(1)
-        Read the words at ``read_address``, which are needed one cycle later.
+        Read the words at ``read_address``.
     ``read_address`` : Out, range(depth)
+        Address of the words to read in both memories.
     ``weights``, ``velocities`` : In, ``ArrayLayout(32, lanes)``
+        Words that were read, one cycle after ``read_address``.
     ``writing`` : Out(1)
         An update or a load is in progress: ``write_address`` is in use.
     ``write_address`` : Out, range(depth)
+        Address of the word to write in both memories.
     ``weight_lanes``, ``velocity_lanes`` : Out(lanes)
         Lane of each memory in which ``new`` is written at ``write_address``; one-hot or 0.
     ``new`` : Out, ``StructLayout`` of ``weight`` and ``velocity``, 32 bits each
+        Values to write.
 
     Parameters
     ----------

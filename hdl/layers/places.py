@@ -58,7 +58,7 @@ def window_steps(
 
 
 class WindowPlaces(wiring.Component):
-    """Converter of window steps to places of a block port, by rows of blocks and frames.
+    """Converter of the steps of windows to places of a block port, through all rows of blocks and frames.
 
     Members
     -------
@@ -96,7 +96,11 @@ class WindowPlaces(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Compute row and column in parallel, then add them."""
+        """Compute the address of the row and the address in the row in parallel, then add them.
+
+        The address in the row is that of the position and group, from ``window``, plus the offset of the tap
+        (:meth:`Raster.tap`).
+        """
         m = Module()
         raster, window = self.raster, self.window
         ring_row, exists = self._row(m)
@@ -104,14 +108,14 @@ class WindowPlaces(wiring.Component):
         mask = Signal(raster.columns)
         partial = Signal.like(self.place.address)
         rotate = Signal(range(raster.columns))
-        offset, start = zip(*(raster.tap(kx) for kx in range(raster.kernel[1])), strict=True)
+        offsets, memories = zip(*(raster.tap(kx) for kx in range(raster.kernel[1])), strict=True)
         tap_offset = Signal.like(self.place.address)
         address = Signal.like(window.address)
         group = Signal.like(window.rotate)
         tap_wrap = Signal.like(wrap)
         m.d.sync += [
-            tap_offset.eq(table(window.tap, offset)),
-            tap_wrap.eq(table(window.tap, start)),
+            tap_offset.eq(table(window.tap, offsets)),
+            tap_wrap.eq(table(window.tap, memories)),
             address.eq(window.address),
             group.eq(window.rotate),
             mask.eq(
@@ -145,7 +149,7 @@ class WindowPlaces(wiring.Component):
         down = raster.step_rows * raster.stride[0]
         first = nest.walk({"step": down}, name="first")  # row of the windows' first row, padding included
         slot = nest.walk({"step": down}, base=-raster.top, modulo=rows, drift=raster.height, name="slot")
-        at = Signal(range(rows + raster.span - 1))
+        at = Signal(range(rows + raster.span - 1))  # row of the ring, before its wrap
         row = Signal(range(raster.height + raster.top + raster.span + down))
         m.d.sync += [at.eq(slot + self.window.row), row.eq(first + self.window.row)]
         ring_row = Signal.like(self.place.address)
@@ -196,7 +200,12 @@ class PixelPlaces(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Count columns in addition to places in the memories, since a row may end inside a place's columns."""
+        """Count columns in two ways, since a row may end in the middle of a set.
+
+        A *set* is the ``columns`` · stride columns between two addresses that are ``column_step`` apart. Column
+        x is (set · ``columns`` + column) · stride + phase; ``place`` counts in these parts, ``pixels`` counts
+        x.
+        """
         m = Module()
         raster = self.raster
         groups, parts = max(self.words // raster.lanes, 1), max(raster.lanes // self.words, 1)

@@ -37,8 +37,8 @@ IDENTITY = 0x464E4E43  # "CNNF" in memory order: fanin CNN
 VERSION = 3
 ACK_DELAY = 64  # cycles
 STAGE_BITS = 12
-STREAM_BITS = 13  # of a stream's number
-FIFO_BITS = 13  # of a FIFO's number
+STREAM_BITS = 13  # width of a stream's number
+FIFO_BITS = 13  # width of a FIFO's number
 
 
 class Failure(IntEnum):
@@ -104,7 +104,7 @@ class Fifo(IntEnum):
 
 @dataclass(frozen=True)
 class StageFifo:
-    """FIFO of a stage: the stage takes the map, sends the gradients of its ``port``, or saves."""
+    """FIFO of a stage: of the map or the gradients of its input ``port``, or of the map that it saves."""
 
     kind: Fifo
     stage: int
@@ -159,11 +159,13 @@ def _identity() -> tuple[Register, ...]:
     return (
         *identity_registers(IDENTITY, VERSION),
         shape_register(
-            Field("stages", STAGE_BITS, "of the device, inputs, output and ends of connections included"),
-            Field("connections", INDEX_BITS + 1, "of these, ends of connections"),
+            Field(
+                "stages", STAGE_BITS, "stages of the device, including inputs, output and ends of connections"
+            ),
+            Field("connections", INDEX_BITS + 1, "stages that are ends of connections"),
         ),
-        Register("digest_high", Access.RO, "of the network and how it is built: bits 255…224 of its SHA-256"),
-        Register("digest_low", Access.RO, "bits 223…192"),
+        Register("digest_high", Access.RO, "bits 255…224 of the SHA-256 of the network and of its build"),
+        Register("digest_low", Access.RO, "bits 223…192 of that SHA-256"),
     )
 
 
@@ -187,10 +189,10 @@ def _control() -> tuple[Register, ...]:
             Field("running", 1, "a job is under way"),
             *failure_fields(Failure, "the last job has failed"),
             Field("nonfinite", 1, "an infinity or a NaN has left a stage"),
-            Field("waits", 1, "of TIMEOUT: a stream is offered and not taken"),
-            Field("waiting_stream", STREAM_BITS, "the number of the first one of these"),
-            Field("failed_connection", INDEX_BITS, "of LINK: the lowest index of those that have failed"),
-            Field("resetting", 1, "`reset` waits for memory to answer what it was asked for"),
+            Field("waits", 1, "after TIMEOUT: a stream offers a transfer that is not taken"),
+            Field("waiting_stream", STREAM_BITS, "number of the first stream that waits"),
+            Field("failed_connection", INDEX_BITS, "after LINK: lowest index of the failed connections"),
+            Field("resetting", 1, "`reset` waits until memory has answered all requests"),
             Field("refused", 1, "the last `start` was refused"),
             Field("links_refused", 1, "the last `set_peer` or `start_links` was refused"),
         ),
@@ -207,8 +209,8 @@ def _job(timeout: int) -> tuple[Register, ...]:
     }
     return (
         Register("mode", Access.RW, modes, bits=2),
-        Register("frames", Access.RW, "of the job, where it evaluates or trains", bits=FRAME_BITS),
-        Register("batch", Access.RW, "frames of a batch, where it trains", bits=FRAME_BITS),
+        Register("frames", Access.RW, "frames of the job, if it evaluates or trains", bits=FRAME_BITS),
+        Register("batch", Access.RW, "frames of a batch, if the job trains", bits=FRAME_BITS),
         Register("eta", Access.RW, "-learning rate / batch, binary32"),
         Register(
             "last_eta", Access.RW, "-learning rate / frames of the last batch, which may be shorter, binary32"
@@ -221,11 +223,12 @@ def _job(timeout: int) -> tuple[Register, ...]:
         Register(
             "timed_first", Access.RW, "the frame that begins the batch whose times are kept", bits=FRAME_BITS
         ),
-        Register("timed_last", Access.RW, "the frame that ends it", bits=FRAME_BITS),
+        Register("timed_last", Access.RW, "the frame that ends that batch", bits=FRAME_BITS),
         Register(
             "timeout",
             Access.RW,
-            "cycles in which nothing moves until TIMEOUT; at first those that the network needs, this at least",
+            "cycles without a transfer until TIMEOUT; the reset value depends on the network, and is at least "
+            "the one shown here",
             reset=timeout,
         ),
     )
@@ -252,9 +255,9 @@ def _links() -> tuple[Register, ...]:
     words = ", ".join(f"{number} {name}" for number, name in enumerate((*LINK_COUNTERS, FAILURE)))
     words += f"; of the counters, bits 31…0, and bits 47…32 at {HIGH_WORD} more"
     return (
-        Register("run", Access.RW, "number of the run, alike at all devices", bits=own_bits["run"]),
+        Register("run", Access.RW, "number of the run, the same at all devices", bits=own_bits["run"]),
         Register("own_mac", Access.RW, "this node's MAC address", bits=own_bits["own_mac"]),
-        Register("own_ip", Access.RW, "and its IPv4 address, where frames are UDP"),
+        Register("own_ip", Access.RW, "this node's IPv4 address, for UDP frames"),
         Register(
             "link_timeout",
             Access.RW,
@@ -269,8 +272,13 @@ def _links() -> tuple[Register, ...]:
             Access.RW,
             "when the receiver answers",
             (
-                Field("ack_frames", own_bits["ack_frames"], "after so many frames", reset=4),
-                Field("ack_delay", own_bits["ack_delay"], "or cycles after the first of them", reset=ACK_DELAY),
+                Field("ack_frames", own_bits["ack_frames"], "after this number of frames", reset=4),
+                Field(
+                    "ack_delay",
+                    own_bits["ack_delay"],
+                    "or this number of cycles after the first of them",
+                    reset=ACK_DELAY,
+                ),
             ),
         ),
         Register(
@@ -279,16 +287,22 @@ def _links() -> tuple[Register, ...]:
             "a connection, for `set_peer`",
             (
                 Field(
-                    "connection_index", INDEX_BITS, "its place: ends are numbered in the order of the stages"
+                    "connection_index",
+                    INDEX_BITS,
+                    "index of the connection: ends are numbered in the order of the stages",
                 ),
-                Field("connection_number", peer_bits["connection"], "its number, alike at both ends"),
-                Field("priority", peer_bits["priority"], "of its frames, where they are UDP"),
+                Field(
+                    "connection_number",
+                    peer_bits["connection"],
+                    "number of the connection, the same at both ends",
+                ),
+                Field("priority", peer_bits["priority"], "priority of its frames, for UDP"),
             ),
         ),
         Register(
             "peer_mac", Access.RW, "MAC address of the device at the other end", bits=peer_bits["peer_mac"]
         ),
-        Register("peer_ip", Access.RW, "and its IPv4 address"),
+        Register("peer_ip", Access.RW, "IPv4 address of the device at the other end"),
         Register(
             "link",
             Access.RW,
@@ -296,7 +310,7 @@ def _links() -> tuple[Register, ...]:
             "do not fit, 3 a frame is lost",
             (
                 Field("link_word", LINK_WORD_BITS, words),
-                Field("link_index", INDEX_BITS, "its place"),
+                Field("link_index", INDEX_BITS, "index of the connection"),
             ),
         ),
         Register("link_count", Access.RO, "value of the counter that `link` selects"),
@@ -314,7 +328,7 @@ def _fifos() -> tuple[Register, ...]:
         Register(
             "fifo_level",
             Access.RO,
-            "the most that it has held in the last job: transfers, frames of a ring, or beats going there",
+            "highest level in the last job, in transfers, frames of a ring, or beats to a ring",
         ),
     )
 

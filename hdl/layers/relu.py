@@ -59,6 +59,7 @@ class Relu(wiring.Component):
         return m
 
     def _backward(self, m: Module) -> None:
+        """Join each gradient with the saved output; replace the gradient by 0 if it does not pass."""
         words = self.gradients.payload.shape()
         m.submodules.join = join = StreamJoin(shape=words)
         m.submodules.passed = passed = RegisterSlice(shape=words)

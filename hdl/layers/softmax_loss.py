@@ -26,11 +26,11 @@ from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 
 _FOLD = 1 + FP32Adder.LATENCY  # cycles from a term to the updated sum
-_P = soft_cross_loss.SOFTMAX  # cycles from a row's address to e ⊗ 1/Σe
+_TO_P = soft_cross_loss.SOFTMAX  # cycles from a row's address to p = e ⊗ 1/Σe
 
 
 class Greatest(wiring.Component):
-    """Maximum of a frame's words. With a NaN among them it is meaningless: all later results are NaN.
+    """Maximum of a frame's words. If one of them is NaN, it is meaningless; all later results are NaN anyway.
 
     Members
     -------
@@ -167,11 +167,11 @@ class ReciprocalUpdate(ChannelUpdate):
 
 
 class SoftmaxLoss(wiring.Component):
-    """Softmax of a frame, and p ⊖ label, the gradient of its cross-entropy with a one-hot label.
+    """Softmax p of a frame, and p ⊖ label, the gradient of its cross-entropy with a one-hot label.
 
-    A frame has four phases. The layer takes the logits, then computes and sums e = exp (x ⊖ max) word by word.
-    It computes 1/Σe, and then emits p and the gradient as the labels arrive. Evaluate mode takes labels, too,
-    but emits no gradient.
+    A frame has four phases. The layer takes the logits x, then computes and sums e = exp (x ⊖ max) word by
+    word. It computes 1/Σe, and then emits p = e ⊗ 1/Σe and the gradient as the labels arrive. Evaluate mode
+    takes labels, too, but emits no gradient.
 
     Members
     -------
@@ -293,25 +293,28 @@ class SoftmaxLoss(wiring.Component):
         ``row``: row of e, valid one cycle after ``issue``.
         """
         m.submodules.scale = scaled = shared(products(self.lanes))
-        issues = delayed(m, issue, _P + FP32Adder.LATENCY, name="issue", reset_less=False)
+        issues = delayed(m, issue, _TO_P + FP32Adder.LATENCY, name="issue", reset_less=False)
         m.d.comb += [scaled.a.eq(row), scaled.b.eq(scale.replicate(self.lanes)), scaled.valid.eq(issues[1])]
-        has_room = self._queue(m, "outputs", self.outputs, issue, issues[_P], scaled.o)
+        has_room = self._queue(m, "outputs", self.outputs, issue, issues[_TO_P], scaled.o)
         if not self.layer.gradient:
             return has_room
         train = self.control.mode == Mode.TRAIN
-        label = delayed(m, self.features[1].payload, _P, name="label")[-1]
+        label = delayed(m, self.features[1].payload, _TO_P, name="label")[-1]
         m.submodules.subtract = subtract = shared(AdderArray(lanes=self.lanes))
         m.d.comb += [
             subtract.a.eq(scaled.o),
             subtract.b.eq(negated(label)),
-            subtract.valid.eq(issues[_P] & train),
+            subtract.valid.eq(issues[_TO_P] & train),
         ]
         gradient = self.input_gradients[0]
         return has_room & self._queue(m, "gradients", gradient, issue & train, issues[-1] & train, subtract.o)
 
     @staticmethod
     def _queue(m: Module, name: str, port: Any, take: Value, push: Value, words: Any) -> Value:
-        """Put a queue of results before ``port``, a place reserved for each. Return whether it has room."""
+        """Put a queue of results before ``port``; return whether it has a place for another result.
+
+        ``take`` reserves a place, and ``push`` fills the place with ``words`` later.
+        """
         m.submodules[name] = queue = StreamFIFO(shape=port.payload.shape(), depth=RESULTS)
         m.submodules[f"{name}_credits"] = credits = Credits(limit=RESULTS, full=True)
         connect_typed(m, queue.o, wiring.flipped(port))

@@ -58,6 +58,7 @@ class Store(wiring.Component):
     Members
     -------
     ``control`` : In, LayerControl
+        Mode, frames and start of the job.
     ``stop`` : In(1)
         Begin no burst at the port. Bursts that have begun finish.
     ``quiet`` : Out(1)
@@ -65,10 +66,15 @@ class Store(wiring.Component):
     ``bases`` : In, first beats in memory of ``parameters``, ``readers`` and ``writers``
         Stable during a job.
     ``readers`` : Out, stream0, stream1, …: of ``lanes`` words each
+        Images and labels from memory.
     ``writers`` : In, stream0, stream1, …: of ``lanes`` words each
+        Results to memory.
     ``save``, ``replay`` : In, Out, stream0, stream1, …: of ``lanes`` words each, one for each ring
+        Maps to a ring, and back from the ring.
     ``spilled`` : In, stream0, stream1, …: ``parameter_memory`` of each layer with parameters in memory
+        Passes over these parameters.
     ``load``, ``dump`` : Out, In, arrays of streams of one word, one for each section
+        Words of the parameter image to and from each layer that has a section of it.
     ``done`` : Out(1)
         All results or dumped words of the job are in memory, and all loaded words have left the parameter
         image. Valid from the second cycle after ``start`` on.
@@ -80,6 +86,7 @@ class Store(wiring.Component):
         ``ring``: frames in memory, from the acknowledgement of a frame's last burst to the read of its last
         beat. ``save``: beats in the queue to memory.
     ``memory`` : Out, AXI4, 512 bits
+        Memory of the device.
 
     Parameters
     ----------
@@ -135,11 +142,12 @@ class Store(wiring.Component):
         """Build a channel for each read and each written stream; the channels share a read and a write port."""
         m = Module()
         config, mode = self.config, self.control.mode
-        two_way = len(config.rings) + bool(config.sections)
-        passes = sum(2 + kind.gradient for kind in config.spilled), 2 * len(config.spilled)
-        m.submodules.read_port = read_port = ReadPort(count=max(1, len(config.readers) + two_way + passes[0]))
+        two_way = len(config.rings) + bool(config.sections)  # data that have a channel in each direction
+        read_passes = sum(2 + kind.gradient for kind in config.spilled)
+        write_passes = 2 * len(config.spilled)
+        m.submodules.read_port = read_port = ReadPort(count=max(1, len(config.readers) + two_way + read_passes))
         m.submodules.write_port = write_port = WritePort(
-            count=max(1, len(config.writers) + two_way + passes[1])
+            count=max(1, len(config.writers) + two_way + write_passes)
         )
         m.d.comb += [read_port.stop.eq(self.stop), write_port.stop.eq(self.stop)]
         m.d.sync += self.quiet.eq(read_port.quiet & write_port.quiet)
@@ -196,7 +204,11 @@ class Store(wiring.Component):
             m.d.sync += frames.eq(Mux(landed, frames + 1, frames - 1))
 
     def _spilled(self, m: Module, read_port: Any, write_port: Any) -> None:
-        """Move parameters in memory: each pass over weights or velocities is a frame at the same address."""
+        """Move parameters in memory: each pass over weights or velocities is a frame at the same address.
+
+        ``unread`` has a credit for each velocity burst in memory that may be read: a read takes it, and the
+        acknowledgement of the burst's next write returns it.
+        """
         config = self.config
         read, write = len(config.readers) + len(config.rings), len(config.writers) + len(config.rings)
         for n, (kind, port) in enumerate(zip(config.spilled, streams(self.spilled), strict=True)):
@@ -334,7 +346,7 @@ class Store(wiring.Component):
         m.d.comb += channel.restart.eq(self.control.start)
 
     def _frames_pending(self, m: Module, name: str, frames: Any, landed: Any) -> Any:
-        """Return whether some of the job's ``frames`` are not yet acknowledged; ``landed``: one is."""
+        """Return whether some of the job's ``frames`` are not yet acknowledged; ``landed`` acknowledges one."""
         frames_left = Signal(FRAME_BITS, name=name)
         with m.If(self.control.start):
             m.d.sync += frames_left.eq(frames)

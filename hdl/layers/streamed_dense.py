@@ -121,7 +121,11 @@ class StreamedDense(wiring.Component):
         return transfer & first
 
     def _forward(self, m: Module, batches: BatchControl, update: StreamedUpdate, updating: Signal) -> Value:
-        """Drive the forward way. Return whether a frame is admitted: its first word and batch have begun."""
+        """Drive the forward way; return a pulse for each frame that is admitted.
+
+        ``arrived`` counts the frames whose first word has arrived, until their batch admits them; ``admitted``
+        counts the admitted frames that the forward way has not begun.
+        """
         schedule = self._schedule
         m.submodules.forward = forward = Forward(schedule=schedule, streamed=True)
         m.submodules.weights = weights = WordSupply(lanes=schedule.weight_lanes, latency=Lines.LATENCY)

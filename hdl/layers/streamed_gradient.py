@@ -31,11 +31,13 @@ _TO_SUMS = 1 + Fold.LATENCY  # cycles from the read of a sum's last term to the 
 
 
 class StreamedInputGradient(wiring.Component):
-    """dx = Wᵀ·dy with weights in the order (ig, og): a tile of terms is written so, and folded as (og, ig).
+    """Input gradient dx = Wᵀ·dy of a dense layer, with weights in the order (ig, og).
 
-    In weight order, all terms of a word of dx are consecutive: an adder cannot fold them at that rate. So a
-    tile holds the terms of ``schedule.tile`` groups of dx, and the fold alternates between the groups. Terms
-    are stored in a ring of ``schedule.term_rows`` rows, one row per group.
+    A *term* is what one group og of dy adds to one group ig of dx. In weight order all terms of a group of dx
+    are consecutive, which is too fast for a fold: its adder needs the previous sum. A *tile* therefore collects
+    the terms of ``schedule.tile`` groups of dx. They are written in the order (ig, og) and folded in the order
+    (og, ig), in which the fold alternates between the groups. Terms are stored in a ring of
+    ``schedule.term_rows`` rows, one row per group of dx.
 
     Members
     -------

@@ -126,7 +126,7 @@ class Watch(wiring.Component):
         with m.If(updated & awaits_update):
             m.d.sync += [self.update.eq(self.now), awaits_update.eq(0)]
 
-        transfers_left = Signal(range(self.transfers), init=self.transfers - 1)  # of the frame, less one
+        transfers_left = Signal(range(self.transfers), init=self.transfers - 1)  # left in the frame, less one
         with m.If(leaves):
             m.d.sync += transfers_left.eq(transfers_left - 1)
             with m.If(transfers_left == 0):

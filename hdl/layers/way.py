@@ -28,8 +28,14 @@ class WayLoops(Loops):
     def __init__(self, m: Module, schedule: Schedule, way: Way, *, go: Any, available: Any = None):
         self.schedule, self.way = schedule, way
         rounds, inner = _LOOPS[way]
-        rows, column_strides = schedule.layer.kernel
-        sizes = {"ky": rows, "kx": column_strides, "g": schedule.groups, "ig": schedule.igs, "og": schedule.ogs}
+        kernel_rows, kernel_columns = schedule.layer.kernel
+        sizes = {
+            "ky": kernel_rows,
+            "kx": kernel_columns,
+            "g": schedule.groups,
+            "ig": schedule.igs,
+            "og": schedule.ogs,
+        }
         sizes |= {"r": schedule.block.rows, "c": schedule.row_positions}
         block = (*rounds, *inner)
         frame = {"row": schedule.features.steps, "block": schedule.row_blocks}

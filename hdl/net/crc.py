@@ -1,4 +1,9 @@
-"""CRC-32 of packets, one word a cycle, for any word width."""
+"""CRC-32 of packets, one word a cycle, for any word width.
+
+Each bit of the remainder after a word is an XOR of some bits of the previous remainder and of the word: a
+matrix over GF(2). Columns and rows of such a matrix are numbers here. Bit n of a row selects input bit n for
+the XOR that gives the row's output bit.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +17,10 @@ from fanin.hdl.arith.delay import delayed
 from fanin.hdl.stream.packet import kept_bytes, packet_layout
 
 CRC_BITS = 32
-POLYNOMIAL = 0xEDB88320  # of IEEE 802.3, lowest bit first
-PART = 36  # bits of a word that are added up in one cycle: two LUTs in series
+POLYNOMIAL = 0xEDB88320  # generator of IEEE 802.3, without x^32; bit 31 is x^0
+PART = 36  # bits of a word that one XOR combines in a cycle: two LUTs in series
 STATE_LATENCY = 3  # cycles: select the counted bytes, add up parts of the word, add the parts
-SLICE_BITS = 16  # bits of a signal of the word
+SLICE_BITS = 16  # bits of each of the signals that hold a word
 
 
 def step(state: int, count: int) -> int:

@@ -113,7 +113,11 @@ class MacHub(wiring.Component):
             m.d.sync += index.eq(next_index)
 
     def _next(self, m: Module, index: Signal) -> tuple[Value, Value]:
-        """Return whether a connection other than ``index`` has a frame, and the connection that is next."""
+        """Return whether a connection other than ``index`` has a frame, and the connection that is next.
+
+        The order is: control frames of connections after ``index``, control frames of the other connections,
+        then frames with payload in the same order of connections.
+        """
         places = 1 << (self.connections - 1).bit_length()
         waiting = Signal(places)
         after_index = Cat(index < n for n in range(places))
@@ -129,17 +133,17 @@ class MacHub(wiring.Component):
     def _receive(self, m: Module) -> None:
         """Hold beats until the beat with the number has arrived, or the frame has ended."""
         last_place = self.number_at // self.data_width
-        at = self.number_at % self.data_width
+        number_start = self.number_at % self.data_width
         depth = last_place + 2  # beats arrive while the first waits until a cycle after the number
         m.submodules.beats = beats = StreamFIFO(shape=packet_layout(self.data_width, error=True), depth=depth)
         m.submodules.targets = targets = StreamFIFO(shape=range(self.connections + 1), depth=depth)
         connect_typed(m, flipped(self.mac_rx), beats.i)
         i, o = self.mac_rx, beats.o
-        place = Signal(range(last_place + 2))  # of the beat in its frame, up to the one after the number
+        place = Signal(range(last_place + 2))  # index of the beat in its frame; stops after the number's beat
         with m.If(i.valid):
             m.d.sync += place.eq(Mux(i.p.last, 0, Mux(place > last_place, place, place + 1)))
-        number = i.p.data[at : at + NUMBER_BITS]
-        has_number = (place == last_place) & i.p.keep[at // 8]
+        number = i.p.data[number_start : number_start + NUMBER_BITS]
+        has_number = (place == last_place) & i.p.keep[number_start // 8]
         target = Const(self.connections)
         for n in reversed(range(self.connections)):
             target = Mux(has_number & (number == self.numbers[n]), n, target)

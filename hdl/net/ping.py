@@ -105,7 +105,7 @@ class PingResponder(wiring.Component):
         second_valid = Signal()
         m.d.sync += [first.eq(i.p), first_valid.eq(i.valid), second.eq(first), second_valid.eq(first_valid)]
         lanes = self.width // 8
-        number = Signal(range(HEADER_BYTES // lanes + 2))  # of the beat, up to the first after the headers
+        number = Signal(range(HEADER_BYTES // lanes + 2))  # index of the beat; stops after the headers
         with m.If(i.valid):
             after_headers = number > HEADER_BYTES // lanes
             m.d.sync += number.eq(Mux(i.p.last, 0, Mux(after_headers, number, number + 1)))
@@ -155,7 +155,11 @@ class PingResponder(wiring.Component):
         ]
 
     def _answer(self, m: Module, i: Any, o: Any) -> None:
-        """Read the headers, send those of the reply, and pass on the other bytes."""
+        """Read the headers, send those of the reply, and pass on the other bytes.
+
+        TAKE shifts the headers in, ADD corrects an echo's checksum, TURN replaces the headers by the reply's,
+        SEND shifts these out, and REST passes on the bytes after the headers.
+        """
         headers = Signal(8 * HEADER_BYTES)
         total = Signal(17)  # sum of an echo's checksum and the type that the reply lacks
         count = Signal(range(HEADER_BYTES))

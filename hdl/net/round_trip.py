@@ -48,7 +48,7 @@ class RoundTripTimer(wiring.Component):
     ``adaptive`` : In, 1
         Follow the round trips. Low: the timeout is ``ceiling``.
     ``floor`` : In, 16
-        Least distance of the timeout from the mean, in cycles.
+        Minimum distance of the timeout from the mean, in cycles.
     ``ceiling`` : In, 32
         Longest timeout, in cycles, below 2^31.
     ``sent`` : In, ``en``, ``index``, ``again``

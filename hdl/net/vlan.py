@@ -66,7 +66,7 @@ class TagRemover(wiring.Component):
         super().__init__({"i": In(word), "o": Out(word)})
 
     def elaborate(self, platform: Any) -> Module:
-        """Hold a word until the next arrives, whose first bytes fill it up."""
+        """Hold each word until the next one arrives, whose first bytes take the place of the tag's bytes."""
         m = Module()
         i, next_input, o = self.i, self.i.p, self.o.p
         previous = Signal(packet_layout(self.width, error=True), reset_less=True)
@@ -99,10 +99,11 @@ class TagRemover(wiring.Component):
             m.d.sync += has_previous.eq(0)
 
         def without_tag(word: Any, next_word: Any, unit: int) -> Any:
-            """Return the output for ``word``, the previous one, with ``unit`` bits a byte."""
-            at, tag_size = TAG_AT * unit, TAG_BYTES * unit
-            up = Cat(word[tag_size:], next_word[:tag_size])
-            return Mux(tagged, Cat(Mux(first, word[:at], up[:at]), up[at:]), word)
+            """Return the output for the previous ``word`` (data or keep), with ``unit`` bits a byte."""
+            tag_start, tag_size = TAG_AT * unit, TAG_BYTES * unit
+            shifted = Cat(word[tag_size:], next_word[:tag_size])
+            before_tag = Mux(first, word[:tag_start], shifted[:tag_start])
+            return Mux(tagged, Cat(before_tag, shifted[tag_start:]), word)
 
         m.d.sync += [
             self.o.valid.eq(leaves),
@@ -166,9 +167,9 @@ class TagInserter(wiring.Component):
 
         def with_tag(word: Any, carried_part: Any, inserted_tag: Any, unit: int) -> Any:
             """Return the output for ``word`` (data or keep), with ``unit`` bits a byte."""
-            at, size = TAG_AT * unit, len(word) - len(carried_part)
-            begin = Cat(word[:at], inserted_tag, word[at:size])
-            return Mux(has_tag, Mux(first, begin, Cat(carried_part, word[:size])), word)
+            tag_start, size = TAG_AT * unit, len(word) - len(carried_part)
+            first_word = Cat(word[:tag_start], inserted_tag, word[tag_start:size])
+            return Mux(has_tag, Mux(first, first_word, Cat(carried_part, word[:size])), word)
 
         with m.If(extra):
             m.d.comb += [

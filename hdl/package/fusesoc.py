@@ -36,9 +36,8 @@ targets:
     filesets: [rtl]
     toplevel: {module}
 
-  # Warnings that generated Verilog causes: widths that the language settles, cases without a default,
-  # comparisons
-  # that are constant, a name that has a meaning in C++.
+  # The options switch off warnings that generated Verilog causes: widths that the language settles,
+  # cases without a default, constant comparisons, and a name that has a meaning in C++.
   lint:
     filesets: [rtl]
     toplevel: {module}

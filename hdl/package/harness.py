@@ -21,10 +21,9 @@ class Port:
 
 
 def harness(module: str, ports: Iterable[Port], *, name: str) -> str:
-    """Return the Verilog of a module with four pins.
+    """Return the Verilog of a module with four pins: clock, reset, ``d`` and ``q``.
 
-    One shift register feeds the inputs, another folds the outputs.
-
+    A shift register from ``d`` feeds the inputs of ``module``, another one folds its outputs into ``q``.
     ``ports`` may include the clock and the reset of ``module``; they are connected if present.
     """
     ports = list(ports)

@@ -128,7 +128,7 @@ def _add_model(root: Element, module: str, ports: Sequence[Port]) -> None:
 def _add_map(root: Element, registers: RegisterMap) -> None:
     """Add the registers as one block at address 0.
 
-    The bus carries one word at a time, so ``x`` of two words is two.
+    The bus carries one word at a time, so a register of two words becomes two registers.
     """
     memory_map = _child(_child(root, "memoryMaps"), "memoryMap")
     _add(memory_map, name=_MAP)
@@ -151,6 +151,7 @@ def _add_map(root: Element, registers: RegisterMap) -> None:
 
 
 def _add_word(parent: Element, register: Register, word: int, offset: int) -> None:
+    """Add one word of a register, with its fields, at ``offset`` in ``parent``."""
     element = _child(parent, "register")
     _add(element, name=register.word_name(word), description=register.doc)
     if register.count > 1 and register.words == 1:

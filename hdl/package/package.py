@@ -47,7 +47,7 @@ def file_names(module: str) -> tuple[str, ...]:
 def package(
     name: str, *, preset: str, settings: Mapping[str, str], clock_mhz: float, module: str | None = None
 ) -> dict[str, str]:
-    """Return the text of each file of a component's package by name, the mark included. Raises InputError.
+    """Return the text of each file of a component's package by name, ``MARK`` included. Raises InputError.
 
     ``module``: name of the top module; ``catalog.module_of`` gives the default.
     """

@@ -1,4 +1,9 @@
-"""Pushes of model rows to workers: to one worker for each row, or to all targets of a round."""
+"""Pushes of model rows to workers: to one worker for each row, or to all targets of a round.
+
+A *push* is an RDMA write of one row to one of a worker's two model buffers. A *round* is a sequence of updates
+of which only the last one's row is pushed: the updates of a scan, one update per worker (barrier), or with
+broadcast alone a single update. The *targets* of a round are the workers that get this row.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +34,9 @@ def push_layout(config: RdmaConfig) -> data.StructLayout:
     ``second``: the row goes to the second buffer.
     ``row``: number of the row.
     ``local``: address of the row here.
-    ``is_new``: the row consumed a gradient; 0: the newest row is named again, only to end the round.
+    ``is_new``: the row consumed a gradient; 0: the item repeats the newest row, only to end the round.
     ``ends_round``: the row is the last of its round.
-    ``readmits``: no row; the excluded worker ``index`` is readmitted.
+    ``readmits``: the item is no row; it readmits the excluded worker ``index``.
     """
     worker = worker_layout(config)
     names = ("index", "remote", "rkey")
@@ -57,10 +62,10 @@ class _Round:
         m.submodules.round = targets = Memory(shape=_target_layout(config), depth=config.queue_pairs, init=[])
         self.read, self.write = targets.read_port(domain="comb"), targets.write_port()
         self.second = Signal()  # buffer that broadcast rows go to, the same for all workers
-        self.position = Signal(range(config.queue_pairs + 1))  # index of the next target to keep or to push to
-        self.size = Signal.like(self.position)  # targets of the row that began last
+        self.position = Signal(range(config.queue_pairs + 1))  # index of the next target to store or to push to
+        self.size = Signal.like(self.position)  # number of targets of the row whose pushes began last
         self.is_last = Signal()  # the target at ``position`` is the last one
-        self.pushing = Signal()  # all targets are kept; the round's last row is being pushed to them
+        self.pushing = Signal()  # all targets are stored; the round's last row is being pushed to them
         self.joins = Signal()  # pulse: a new row of the round is at the queue's head
         self.unlanded = Signal(signed(ROW_BITS + 1))  # rows that have joined, minus rows that have landed
         m.d.comb += self.read.addr.eq(self.position)
@@ -181,7 +186,7 @@ class Pushes(wiring.Component):
                                    has another target
 
             in rounds:
-            JOIN          1        keeps the target for the round's last row   PASS, or LAND for that one
+            JOIN          1        stores the target of the round's last row   PASS; LAND at the last row
             PASS          1        takes the row from the queue                IDLE
             LAND          1+       awaits the row in memory                    LOAD
             LOAD          1        loads a ``target`` of the round             ROUND LOOKUP

@@ -1,4 +1,4 @@
-"""Gate for reads of a row that is still being written: each read waits for its data."""
+"""Gate for reads of a row that is still being written: each read waits until its words are in memory."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class ReadGate(wiring.Component):
         """Count in ``credit`` the landed words, starting at the next word of w to read.
 
         A burst costs its words. A row's last burst also costs the words up to the next row's first word of w,
-        which are not read. These words may not have landed, so the credit can be negative. Each sum takes one
-        cycle: cost of the burst, change of the credit, credit.
+        which are not read. These words may not have landed, so the credit can be negative. Three sums are
+        registered one after the other: cost of the burst, change of the credit, credit.
         """
         m = Module()
         reader, axi = self.reader, self.axi

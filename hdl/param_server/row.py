@@ -22,7 +22,7 @@ def row_word_layout(width: int) -> data.StructLayout:
 
 
 def tail_words(workers: Any, *, width: int) -> Any:
-    """Return the words of the LGVnum vector of ``workers`` workers, with the version at its end."""
+    """Return the number of words of the LGVnum vector of ``workers`` workers and the version after it."""
     lanes = width // VERSION_BITS
     return (workers + lanes) >> (lanes.bit_length() - 1)
 

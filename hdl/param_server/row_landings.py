@@ -45,10 +45,10 @@ class RowLandings(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Register each sum and the comparison.
+        """Count in ``credit`` the landed words of rows that have not been reported.
 
-        The words of a row leave ``credit`` 2 cycles after the row's pulse; the next comparison follows after
-        that.
+        Each sum and the comparison are registered. A row's words are subtracted from ``credit`` 2 cycles after
+        its pulse; until then no other row is reported.
         """
         m = Module()
         change = Signal.like(self.words + self.landed)

@@ -1,4 +1,8 @@
-"""Scanner for new gradients: polls the trailers of all workers' next slots in turn."""
+"""Scanner for new gradients: polls the trailers of all workers' next slots in turn.
+
+A worker writes each gradient into its next slot, and a *trailer* with the gradient's version number (GVnum)
+after it. *LGVnum* is the version of the worker's gradient that the server applied last.
+"""
 
 from __future__ import annotations
 
@@ -139,8 +143,8 @@ class Scanner(wiring.Component):
         index = Signal.like(next_index)
         polls = Signal()
         advance = Signal()
-        present = Signal.like(idle)  # workers that take part
-        candidates = Signal.like(idle)  # workers that took part and were idle in the previous cycle
+        present = Signal.like(idle)  # workers of the job that are not excluded
+        candidates = Signal.like(idle)  # workers that were ``present`` and idle in the previous cycle
         m.d.sync += [
             present.eq(Cat(self.workers > n for n in range(len(present))) & ~self.excluded),
             candidates.eq(idle & present),
@@ -179,7 +183,7 @@ class Scanner(wiring.Component):
             ]
 
     def _compare(self, m: Module, in_flight: Any, queue: Any, idle: Signal) -> None:
-        """Register the trailer in one step and compare it in the next."""
+        """Register an arriving trailer in one cycle and compare its version with LGVnum in the next."""
         axi, word = self.axi, self.axi.rdata
         arrived = Signal()  # ``trailer`` is valid
         trailer = Signal(self.o.payload.shape())

@@ -36,11 +36,11 @@ class ServerEvents(data.Struct):
 
 
 class ParamServer(wiring.Component):
-    """Server that applies the workers' gradients as they arrive and pushes the new model to the worker of each.
+    """Server that applies gradients as they arrive, and pushes the new model to each gradient's worker.
 
-    Settings select other targets. ``scan``: push after each scan that found gradients, to their workers.
-    ``broadcast``: push to all workers, after a gradient or a scan. ``barrier``: push to all workers after one
-    gradient of each (Sync-DSGD).
+    Settings select other targets of the pushes. ``scan``: push after each scan that found gradients, to their
+    workers. ``broadcast``: push to all workers, after a gradient or a scan. ``barrier``: push to all workers
+    after one gradient of each (Sync-DSGD).
 
     Members
     -------

@@ -153,6 +153,9 @@ class ServerControl(wiring.Component):
 
         ``started``: a start was accepted and no later command has ended the job; the settings are frozen.
         ``readmits``: a worker is being readmitted, until the server no longer excludes it.
+        An accepted ``set_worker`` shifts a 1 through ``acceptance``. ``_SETTLE`` cycles later, after the
+        settings have been copied again, the worker is offered to the server. Until the 1 has left the register,
+        other commands are refused as BUSY.
         """
         m = Module()
         count = self.config.queue_pairs
@@ -161,7 +164,7 @@ class ServerControl(wiring.Component):
         acceptance = Signal(_SETTING)  # shift register: a 1 for each accepted worker
         at_work = Signal()
         readmits = Signal()
-        setting = Signal()  # a command for a worker is not complete
+        setting = Signal()  # a ``set_worker`` or ``readmit`` is not complete
         is_setting = Signal.like(setting)  # a cycle later
         sizes_wrong, base_wrong, settings_changed = self._check_job(m)
         table_wrong = Signal()
@@ -228,7 +231,8 @@ class ServerControl(wiring.Component):
         self, m: Module, started: Signal, is_setting: Signal, readmits: Signal, is_combined: Value
     ) -> None:
         """Readmit a worker, or refuse the command."""
-        flags = [Signal(name=f"is_{name}") for name in ("excluded", "drained", "connected")]  # of that worker
+        # State of the command's worker.
+        flags = [Signal(name=f"is_{name}") for name in ("excluded", "drained", "connected")]
         is_excluded, is_drained, is_connected = flags
         for flag, workers in zip(flags, (self.excluded, self.drained, self.connected), strict=True):
             m.d.sync += flag.eq(workers.bit_select(self.request.index, 1))
@@ -271,7 +275,7 @@ class ServerControl(wiring.Component):
     def _check_job(self, m: Module) -> tuple[Signal, Signal, Signal]:
         """Return three signals: sizes are wrong, row 0 is misplaced, settings differ from ``job``.
 
-        Valid 4 cycles after the last change.
+        The signals are valid 4 cycles after the last change of ``job``.
         """
         job, config = self.job, self.config
         low = lane_bits(config.width)
@@ -287,7 +291,7 @@ class ServerControl(wiring.Component):
         base_wrong = Signal()
         settings_changed = Signal()
         m.d.sync += [
-            # The head is one word more: as many LGVnums as fill a word are added.
+            # The row's head is one more word, counted here as the number of LGVnums that fill a word.
             extra_words.eq(tail_words(job.workers + config.width // VERSION_BITS, width=config.width)),
             row_words.eq(job.words + extra_words),
             slot_words.eq(job.words + 1),
@@ -319,7 +323,7 @@ def _last_cause(*causes: tuple[Any, Refusal]) -> Any:
 
 
 def _difference(a: Any, b: Any) -> Value:
-    """Return whether two sizes differ, in each of ``_PARTS`` parts."""
+    """Return one bit for each of ``_PARTS`` groups of bits: the two sizes differ in that group."""
     bits = max(len(a), len(b))
     step = -(-bits // _PARTS)
     bits_differ = Value.cast(a ^ b)

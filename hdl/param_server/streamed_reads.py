@@ -46,7 +46,7 @@ class _Row:
         self.letting_go = Signal()  # reads can no longer hit; hits in flight still get their words
         self.discarding = Signal()  # its words are taken from the stream and dropped, including the last
         self.next_word = Signal(address_bits)  # address of the first word not requested yet, in words
-        self.words_left = Signal(signed(WORDS_BITS + 1))  # words not requested yet, after counting
+        self.words_left = Signal(signed(WORDS_BITS + 1))  # words not requested yet; hits count a cycle late
 
 
 class _Burst:
@@ -225,7 +225,7 @@ class StreamedReads(wiring.Component):
     def _hand_on(self, m: Module, row: _Row, streamed: Any, sources: Any) -> Value:
         """Deliver the words of the oldest burst, from the stream or from memory.
 
-        Returns a signal that is 1 when a hit's last word is delivered.
+        Return a signal that is 1 in the cycle in which a hit's last word is delivered.
         """
         nic, memory = self.nic, self.memory
         oldest_is_hit = sources.valid & (sources.payload.source == Source.STREAM)
@@ -254,7 +254,7 @@ class StreamedReads(wiring.Component):
         return hands_on & is_last
 
     def _count(self, m: Module, burst: _Burst, discarded: Any, unlanded: Signal) -> None:
-        """Count ``unlanded`` in two registered sums.
+        """Count ``unlanded`` in two registered sums; ``discarded``: a word is dropped from the stream.
 
         A hit is counted 3 cycles after DECIDE, before the next burst can be in WAIT.
         """

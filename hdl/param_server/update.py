@@ -16,7 +16,7 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 
-_FIFO_WORDS = 32  # more words than the pipeline holds
+_FIFO_WORDS = 32  # places for results; more than the pipeline holds
 
 
 class UpdateLanes(wiring.Component):

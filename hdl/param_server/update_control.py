@@ -1,4 +1,10 @@
-"""Control of the parameter server: sets up workers, takes gradients and orders their updates."""
+"""Control of the parameter server: sets up workers, takes gradients and orders their updates.
+
+The control moves no model data. For each gradient it issues five commands: read w, read the gradient, write the
+next row, make that row, and push it. A worker's gradients are numbered from 1 (their version); its *LGVnum* is
+the version of its gradient that was applied last. A worker's *table* is the ring of slots into which it writes
+its gradients. Model rows are in a ring, too.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +57,7 @@ def _peer_layout(config: RdmaConfig) -> data.StructLayout:
 
 
 class _InHand:
-    """Registers of the current worker: set up, readmitted, or with a gradient being applied."""
+    """Registers of the worker in hand, which is being set up or readmitted, or whose gradient is applied."""
 
     def __init__(self, config: RdmaConfig):
         self.entry = Signal(_entry_layout(config))
@@ -80,9 +86,7 @@ class _Rows:
         self.next_number = Signal(ROW_BITS)
         self.next_address = Signal(config.address_width)
         self.applies = Signal()  # gradients are applied; 0: they are sent back to the scanner
-        self.may_take = (
-            Signal()
-        )  # ``found`` may be taken, since the next row is free or the gradient will be sent back
+        self.may_take = Signal()  # a gradient may be taken: the next row is free, or ``applies`` is 0
 
 
 class UpdateControl(wiring.Component):
@@ -241,7 +245,7 @@ class UpdateControl(wiring.Component):
                 with m.If(~hand.is_no_update):
                     m.d.comb += self.updated.eq(1)
                     m.d.sync += [
-                        staleness.eq(self.version - hand.entry.lgvnum),  # updates since the worker's last one
+                        staleness.eq(self.version - hand.entry.lgvnum),  # all updates but this worker's own
                         row.number.eq(row.next_number),
                         row.address.eq(row.next_address),
                         self.version.eq(self.version + 1),
@@ -249,9 +253,8 @@ class UpdateControl(wiring.Component):
                     ]
                     m.next = "ADVANCE"
             with m.State("ADVANCE"):
-                m.d.sync += staleness.eq(
-                    staleness - hand.gradient.others
-                )  # minus those that its model included
+                # Less the updates by other workers that the gradient's model included.
+                m.d.sync += staleness.eq(staleness - hand.gradient.others)
                 m.next = "ADVANCED"
             with m.State("ADVANCED"):
                 m.next = "STORE"

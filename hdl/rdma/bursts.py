@@ -18,7 +18,7 @@ PAGE_BITS = BOUNDARY.bit_length() - 1
 
 
 def words_and_last_lane(lane: Any, size: Any, *, width: int) -> Any:
-    """Return where ``size`` bytes from ``lane`` on end: low bits the last lane, high bits the words."""
+    """Return the last lane (low bits) and the words (high bits) of ``size`` bytes from ``lane`` on."""
     return lane + size + (width // 8 - 1)
 
 
@@ -78,8 +78,8 @@ class PayloadBursts(wiring.Component):
         size_bits = lane_bits(self.width)
         valid = Signal()
         page = Signal(self.address_width - PAGE_BITS, reset_less=True)
-        place = Signal(self._place_bits, reset_less=True)  # of the burst's first word in its page
-        end = Signal(self._place_bits, reset_less=True)  # of the payload's last word in its page
+        place = Signal(self._place_bits, reset_less=True)  # index of the burst's first word in its page
+        end = Signal(self._place_bits, reset_less=True)  # index of the payload's last word in its page
         crosses = Signal(reset_less=True)
         second = Signal(reset_less=True)
         tag = Signal(self.tag, reset_less=True)

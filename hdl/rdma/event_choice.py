@@ -97,7 +97,8 @@ class EventChoice(wiring.Component):
             can_post.eq(self.post.valid & self.has_room.bit_select(self.post.index, 1)),
             Cat(any_expired, expired).eq(Cat(*lowest_set(self.expired))),
         ]
-        candidates = (  # event, valid, queue pair; the most urgent first
+        # Event, valid, queue pair; the most urgent event first.
+        candidates = (
             (Event.CONNECT, self.connect.valid, self.connect.index),
             (Event.ANSWER, self.answer.valid, self.answer.index),
             (Event.TIMEOUT, any_expired, expired),
@@ -106,9 +107,8 @@ class EventChoice(wiring.Component):
             (Event.SEND, senders.valid & self.queue_free, senders.index),
         )
         m.d.comb += self.valid.eq(Cat(is_waiting for _, is_waiting, _ in candidates).any())
-        for event, is_waiting, index in reversed(
-            candidates
-        ):  # the last assignment, the most urgent event's, wins
+        # The last assignment wins: that of the most urgent event.
+        for event, is_waiting, index in reversed(candidates):
             with m.If(is_waiting):
                 m.d.comb += [self.event.eq(event), self.index.eq(index)]
         return m

@@ -116,7 +116,10 @@ class PayloadFetch(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Track bursts whose words have not arrived in ``in_flight``, unannounced payloads in ``waiting``."""
+        """Issue bursts, rotate their words into a FIFO, and announce payloads.
+
+        ``in_flight`` holds the bursts whose words have not all arrived, ``waiting`` the payloads not announced.
+        """
         m = Module()
         tag = window_sums_layout(self.width)
         bursts = PayloadBursts(width=self.width, address_width=self.address_width, tag=tag)
@@ -181,7 +184,7 @@ class PayloadFetch(wiring.Component):
     def _words(self, m: Module, burst: Any) -> Signal:
         """Rotate words into the FIFO, which has room for them.
 
-        Returns a signal: the word that enters allows its payload to be announced.
+        Return a signal that is 1 when the word that enters the FIFO allows its payload to be announced.
         """
         m.submodules.fifo = fifo = StreamFIFO(shape=self.width, depth=self.depth)
         connect_typed(m, fifo.o, wiring.flipped(self.o))

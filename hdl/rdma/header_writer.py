@@ -126,9 +126,8 @@ class HeaderWriter(wiring.Component):
         names = ("payload", "words_before", "end", "single", "words_left")
         fields = {name: Signal.like(o[name], name=name) for name in names}
         header_size = Signal(range(MOST_HEADER_BYTES + 1))
-        overhead = Signal.like(
-            header_size
-        )  # bytes of headers and ICRC in the IPv4 length, plus 3 for rounding up
+        # Bytes of headers and ICRC that the IPv4 length includes, plus 3 for rounding up.
+        overhead = Signal.like(header_size)
         length = Signal(field_bits(IPV4, "length"))
         total = Signal(SIZE_BITS + 1)  # bytes of headers and payload
         last_byte = Signal(SIZE_BITS + 1)
@@ -191,7 +190,7 @@ class HeaderWriter(wiring.Component):
         reth = header("reth", RETH, address=i.address, rkey=i.rkey, length=i.length)
         immediate = header("immediate", IMMEDIATE, immediate=i.immediate)
         aeth = header("aeth", AETH, syndrome=i.syndrome, msn=i.msn)
-        # after the BTH: the headers of the opcode, in the order of the wire
+        # After the BTH come the further headers of the opcode, in the order of the wire.
         is_answer, has_immediate, begins = (
             Signal(name=name) for name in ("is_answer", "has_immediate", "begins")
         )

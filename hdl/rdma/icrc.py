@@ -105,9 +105,8 @@ class IcrcInserter(wiring.Component):
         cycles = crc.latency + 1
         # ``previous`` is ``current`` one cycle ago: the word before, if ``current`` has just entered.
         _, previous, *_, output_word = delayed(m, current, cycles, name="word")
-        splits = (
-            ~previous.last & current.last & ~current.keep[ICRC_BYTES - 1]
-        )  # ``current`` has only the ICRC's end
+        # The ICRC begins in ``previous`` and ends in ``current``, the frame's last word.
+        splits = ~previous.last & current.last & ~current.keep[ICRC_BYTES - 1]
         out_splits = delayed(m, splits, cycles - 1, name="splits")[-1]
         m.d.comb += [
             queue.i.valid.eq(delayed(m, leaves, cycles, name="leaves", reset_less=False)[-1]),

@@ -170,7 +170,8 @@ class WordMerge(wiring.Component):
         flushing = Signal()  # the held word produces one more output
         first = Signal(init=1)  # the next word on ``o`` is its payload's first
         lanes = Signal(self.width // 8)  # lanes taken from the newer word
-        metadata = Signal(data.StructLayout({"coarse": self.coarse, "tag": self.tag}))  # of the word on ``i``
+        # Metadata of the word on ``i``.
+        metadata = Signal(data.StructLayout({"coarse": self.coarse, "tag": self.tag}))
         previous_metadata = Signal.like(metadata)
         final = Signal()  # the word on ``i`` is its command's last
         last = Signal()  # the word on ``o`` is its payload's last

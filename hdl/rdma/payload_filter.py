@@ -84,7 +84,8 @@ class PayloadFilter(wiring.Component):
         m = Module()
         m.submodules.buffer = buffer = StreamFIFO(shape=self.width, depth=self.depth)
         connect_typed(m, buffer.o, wiring.flipped(self.words))
-        number = Signal(range(_LAST_BYTE * 8 // self.width + 2))  # of the word in its frame; saturates
+        # Number of the word in its frame; saturates.
+        number = Signal(range(_LAST_BYTE * 8 // self.width + 2))
         with m.If(self.i.valid):
             with m.If(self.i.p.last):
                 m.d.sync += number.eq(0)
@@ -114,7 +115,7 @@ class PayloadFilter(wiring.Component):
     def _has_payload(self, m: Module, word: Any, numbers: list[Any]) -> Any:
         """Return whether the word two registers after ``word`` has payload."""
         size = self.width // 8
-        length = Signal(field_bits(IPV4, "length") + 1)  # with Ethernet, without the ICRC, less 1
+        length = Signal(field_bits(IPV4, "length") + 1)  # index of the frame's last byte before the ICRC
         opcode = Signal(field_bits(BTH, "opcode"))
         pad = Signal(field_bits(BTH, "pad"))
         with m.If(numbers[1] == _LENGTH_AT // size):

@@ -80,17 +80,17 @@ def arrival_layout(config: RdmaConfig) -> data.StructLayout:
 
 
 def packets_of(size: Value, mtu: Value) -> Value:
-    """Return ``size`` in whole packets, rounded down; ``mtu`` is a code."""
+    """Return ``size`` bytes in packets, rounded down; ``mtu`` is an index in ``PATH_MTUS``."""
     return _by_mtu(mtu, lambda n: size[SMALLEST_MTU_BITS + n :])
 
 
 def bytes_of(packets: Value, mtu: Value) -> Value:
-    """Return the bytes of that many full packets."""
+    """Return the bytes of ``packets`` full packets; ``mtu`` is an index in ``PATH_MTUS``."""
     return _by_mtu(mtu, lambda n: packets << SMALLEST_MTU_BITS + n)
 
 
 def _by_mtu(mtu: Value, value_of: Callable[[int], Value]) -> Value:
-    """Return ``value_of(code)`` for the code in ``mtu``."""
+    """Return ``value_of(mtu)``, built as multiplexers over all values of ``mtu``."""
     return functools.reduce(
         lambda others, n: Mux(mtu == n, value_of(n), others), range(1, len(PATH_MTUS)), value_of(0)
     )

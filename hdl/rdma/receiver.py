@@ -181,7 +181,8 @@ class Receiver(wiring.Component):
     def _unpadded(self, m: Module) -> Any:
         """Return ``keep`` without the padding of a minimum-size frame.
 
-        RoCE frames are 2 bytes longer than a multiple of 4: one of 60 bytes has 58.
+        A RoCE frame is 2 bytes longer than a multiple of 4, so a frame of 60 bytes has 58 and 2 bytes of
+        padding.
         """
         size, keep = self.config.width // 8, self.i.p.keep
         number = Signal(range(MIN_FRAME_BYTES // size + 2))

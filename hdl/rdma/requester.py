@@ -27,7 +27,8 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.rdma.facts import Ending, RdmaConfig
 from fanin.wire.rdma import NOT_READY, PSN_BITS, Nak
 
-_FATAL = {  # ending of the oldest write when a NAK ends its queue pair
+# Ending of the oldest write when this NAK ends its queue pair.
+_FATAL = {
     Nak.INVALID_REQUEST: Ending.REQUEST,
     Nak.REMOTE_ACCESS: Ending.ACCESS,
     Nak.REMOTE_OPERATION: Ending.OPERATION,
@@ -48,16 +49,16 @@ class Requester(wiring.Component):
     """Go-back-N sender: cuts the writes of all queue pairs into packets and sends them until acknowledged.
 
     The requester executes one event at a time, the most urgent first: connecting a queue pair, an answer, a
-    timeout, posting a descriptor, sending a packet. Queue pairs take turns with their packets. A queue pair
-    whose packet cannot be handed on keeps its turn.
+    timeout, posting a descriptor, sending a packet. To send a packet, the requester *hands it on*: its headers
+    enter the queue to the transmitter, and the request for its payload enters the queue to the memory reader.
+    Queue pairs take turns with their packets. One whose packet cannot be handed on keeps its turn.
 
     Each descriptor completes once, in the order of posting to its queue pair. A queue pair that fails or is
-    connected anew completes all of its descriptors immediately. A queue pair that is not enabled completes
-    every posted descriptor as flushed.
+    connected anew completes all its descriptors immediately. A disabled queue pair completes each as flushed.
 
     Memory is never read for a completed descriptor. A packet is handed on only if its payload can be read
-    immediately, no matter what the MAC does. Completions of a queue pair that fails or is connected anew wait
-    until all payloads have arrived from memory, and so do completions of retransmitted packets.
+    immediately, no matter what the MAC does. Completions of a queue pair that fails or is connected anew, and
+    completions of retransmitted packets, wait until all payloads have arrived from memory.
 
     Members
     -------

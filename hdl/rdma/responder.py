@@ -70,7 +70,10 @@ def _row_layout(address_width: int) -> data.StructLayout:
 
 
 class _Packet:
-    """Packet on ``i`` and the position of its message: taken from the packet if it begins one, else the row."""
+    """Packet on ``i``, and its position in its message.
+
+    The position comes from the packet's own header if the packet begins the message, else from the row.
+    """
 
     def __init__(self, m: Module, i: Any, row: Any):
         self.row = row
@@ -249,8 +252,8 @@ class Responder(wiring.Component):
                     "outcome": Outcome,
                     "answers": 1,
                     "invalid": 1,  # reason of a refusal: 1 invalid, 0 denied by its region
-                    "address": packet.address.shape(),  # of the message after the packet
-                    "bytes_left": LENGTH_BITS,  # of the message after the packet
+                    "address": packet.address.shape(),  # address after the packet's bytes
+                    "bytes_left": LENGTH_BITS,  # bytes of the message that follow the packet
                 }
             )
         )
@@ -342,14 +345,13 @@ class Responder(wiring.Component):
         """Report messages with immediate data to the host after their payload is in memory.
 
         A record of each payload waits in ``records`` until that payload is stored. It then leaves as an arrival
-        if its message had immediate data, else it is dropped. Returns the input of ``records``, whether there
-        is room for another record, and whether all payloads have been stored.
+        if its message had immediate data, else it is dropped. Return the input of ``records``, and two signals:
+        another record has room; all payloads have been stored.
         """
         layout = data.StructLayout({"notify": 1, "arrival": self.arrival.payload.shape()})
         m.submodules.records = records = StreamFIFO(shape=layout, depth=_MAX_UNSTORED)
-        m.submodules.stored = stored = Credits(
-            limit=_MAX_UNSTORED
-        )  # payloads in memory whose record has not left
+        # Counts the payloads that are in memory and whose record has not left.
+        m.submodules.stored = stored = Credits(limit=_MAX_UNSTORED)
         record_free = Signal(init=1)
         all_stored = Signal(init=1)
         oldest = records.o

@@ -79,7 +79,7 @@ def opcode_is(opcode: Value, property_name: str) -> Value:
 
 
 def by_opcode(opcode: Value, value_of: Callable[[Opcode], int]) -> Value:
-    """Return ``of(opcode)``; for an unsupported opcode the result is unspecified."""
+    """Return ``value_of(opcode)``; for an unsupported opcode the result is unspecified."""
     selection: Value = Const(0, 0)
     values = {code: value_of(code) for code in Opcode}
     for value in sorted(set(values.values())):

@@ -22,13 +22,16 @@ from fanin.rdma.facts import check_path
 _COARSE_BITS = 3  # upper bits of a rotation, applied after a register; the lower bits are applied before it
 _MAX_ADDRESSES = 16  # payloads whose addresses may be issued before their words
 _IN_TRANSIT = 2  # commands that may be taken and not yet in the queues
-_RESPONSES = data.StructLayout(
-    {"has_bytes": 1, "crosses": 1}
-)  # the payload has bytes; the payload has two bursts
+# Expected responses of a payload: none if it has no bytes, two if it ``crosses`` a page and has two bursts,
+# else one.
+_RESPONSES = data.StructLayout({"has_bytes": 1, "crosses": 1})
 
 
-def _run_layout(width: int) -> data.StructLayout:
-    """Return the layout of a payload's position: first word's place in the page, first and last byte's lane."""
+def _position_layout(width: int) -> data.StructLayout:
+    """Return the layout of a payload's position in memory.
+
+    ``place``: index of its first word in the 4 KiB page. ``first``, ``last``: lanes of its first and last byte.
+    """
     bits = lane_bits(width)
     return data.StructLayout({"place": PAGE_BITS - bits, "first": bits, "last": bits})
 
@@ -107,9 +110,9 @@ class PayloadStore(wiring.Component):
         m.submodules.bursts = bursts = PayloadBursts(**path, tag=0)
         payload = bursts.command.payload.shape()
         m.submodules.payloads = payloads = StreamFIFO(shape=payload, depth=_MAX_ADDRESSES)
-        run = _run_layout(self.width)
+        position = _position_layout(self.width)
         m.submodules.merge = merge = WordMerge(
-            width=self.width, depth=_MAX_ADDRESSES, coarse=_COARSE_BITS, tag=run
+            width=self.width, depth=_MAX_ADDRESSES, coarse=_COARSE_BITS, tag=position
         )
         m.submodules.expected = expected = StreamFIFO(shape=_RESPONSES, depth=self.outstanding)
         connect_typed(m, payloads.o, bursts.command)

@@ -132,8 +132,11 @@ class Transmitter(wiring.Component):
         connect_typed(m, frames, inserter.i)
         connect_typed(m, inserter.o, wiring.flipped(self.o))
 
-    def _frame(self, m: Module, frame: Any, free: Signal, go: Any, payload: Any, o: Any) -> None:
-        """Shift the headers out; add the payload after them, and zeros after the payload."""
+    def _frame(self, m: Module, frame: Any, free: Signal, begins: Any, payload: Any, o: Any) -> None:
+        """Shift the headers out; add the payload after them, and zeros after the payload.
+
+        ``begins``: ``frame`` is the next one. ``free``: driven here; the next frame may begin.
+        """
         size = self.width // 8
         active = Signal()
         header = Signal.like(frame.bytes)
@@ -168,10 +171,10 @@ class Transmitter(wiring.Component):
             ]
         with m.If(free):
             m.d.sync += [
-                active.eq(go),
+                active.eq(begins),
                 header.eq(frame.bytes),
                 has_more.eq(frame.payload),
-                joins.eq(go & frame.payload & ~frame.words_before[0]),
+                joins.eq(begins & frame.payload & ~frame.words_before[0]),
                 words_before.eq(frame.words_before),
                 last.eq(frame.single),
                 words_left.eq(frame.words_left),

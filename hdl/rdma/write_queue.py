@@ -109,13 +109,13 @@ class WriteQueue(wiring.Component):
         connect_typed(m, queue.o, flipped(self.o))
         self._mark(m)
         m.submodules.credits = credits = Credits(limit=self.completions, full=True)
-        # a cycle after ``post``
+        # Valid one cycle after ``post``:
         added = Signal()
         end = Signal(max(width, LENGTH_BITS) + 1)  # the first byte after the write's source
         start_outside = Signal()
         too_long = Signal()
         not_now = Signal()
-        # two cycles after it
+        # Valid two cycles after ``post``:
         checked = Signal()
         cause = Signal(Refusal)  # except FULL
         accept = Signal()
@@ -139,13 +139,13 @@ class WriteQueue(wiring.Component):
             self.accepted.eq(accept),
             self.refused.eq(checked & ~accept),
         ]
-        for condition, first in (
+        for condition, refusal in (  # the last condition that holds wins
             (too_long, Refusal.LENGTH),
             (not_now, Refusal.BUSY),
             (self.foreign, Refusal.PLACE),
         ):
             with m.If(condition):
-                m.d.sync += cause.eq(first)
+                m.d.sync += cause.eq(refusal)
         with m.If(checked):
             m.d.sync += self.refusal.eq(Mux((cause == Refusal.NONE) & self.full, Refusal.FULL, cause))
         return m

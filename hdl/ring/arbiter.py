@@ -13,9 +13,8 @@ from fanin.hdl.stream.packet import packet_stream
 
 #: log2 of the host's waiting beats that a hold needs. The ring's next frame arrives before 8 beats are sent.
 AHEAD_BITS = 3
-IDLE_CYCLES = (
-    4  # cycles without a ring frame before the ring counts as idle; it may pause for 1 cycle between frames
-)
+# cycles without a ring frame before the ring counts as idle; it may pause for 1 cycle between frames
+IDLE_CYCLES = 4
 
 
 class TransmitArbiter(wiring.Component):
@@ -23,7 +22,7 @@ class TransmitArbiter(wiring.Component):
 
     The ring has priority. A host that has had less than its share may send one frame before each frame of the
     ring. A frame on ``ring`` therefore waits for at most one frame of the host. ``hold`` stops new data frames
-    of the ring until that host has caught up. A side without frames leaves its time to the other side.
+    of the ring while the host has had less than its share. A side without frames leaves its time to the other.
 
     Members
     -------
@@ -51,8 +50,8 @@ class TransmitArbiter(wiring.Component):
 
     Latency
     -------
-    0 cycles, of two LUTs; one beat a cycle, frames back to back. A host that has had its share begins 4 cycles
-    after the ring's last frame.
+    0 cycles, two LUTs in series; one beat a cycle, frames back to back. A host that has had its share begins 4
+    cycles after the ring's last frame.
 
     Source
     ------

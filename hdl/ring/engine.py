@@ -1,4 +1,10 @@
-"""Ring engine: descriptors, sequencer, four data paths and the adders between them."""
+"""Ring engine: descriptors, sequencer, four data paths and the adders between them.
+
+The sequencer turns each descriptor into orders for the four paths, one order per frame. ``local`` reads this
+node's words from memory, ``receive`` takes frames from the previous node, ``send`` gives frames to the next
+node, and ``store`` writes sums to memory. The adders (*lanes*) lie between ``local`` and ``receive`` before and
+``send`` after them. Complete sums reach ``store`` from ``send`` (those completed here) or from ``receive``.
+"""
 
 from typing import Any
 

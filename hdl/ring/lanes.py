@@ -17,7 +17,7 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 
-FIFO_WORDS = 16  # more words than the adders hold, so a pause downstream loses none
+FIFO_WORDS = 16  # places after the adders; more words than the adders hold, so a pause downstream loses none
 
 
 def own_layout(width: int) -> data.StructLayout:
@@ -102,15 +102,16 @@ class RingLanes(wiring.Component):
             return delayed(m, value, cycles, name=name, **options)[-1]
 
         depth = FP32Adder.LATENCY + 1
-        a, b = stage(received.payload.data, 1, "received"), stage(own.payload.data, 1, "own")
-        unchanged = stage(b, FP32Adder.LATENCY, "unchanged")
+        received_word = stage(received.payload.data, 1, "received")
+        own_word = stage(own.payload.data, 1, "own")
+        unchanged = stage(own_word, FP32Adder.LATENCY, "unchanged")
         add = stage(own.payload.add, depth, "add")
         sums = []
         for lane in range(self.lanes):
             m.submodules[f"adder_{lane}"] = adder = shared(FP32Adder())
             m.d.comb += [
-                adder.a.eq(a.word_select(lane, FLOAT_BITS)),
-                adder.b.eq(b.word_select(lane, FLOAT_BITS)),
+                adder.a.eq(received_word.word_select(lane, FLOAT_BITS)),
+                adder.b.eq(own_word.word_select(lane, FLOAT_BITS)),
             ]
             m.d.comb += adder.enable.eq(1)
             sums.append(adder.o)

@@ -13,7 +13,7 @@ OPERATION_BITS = field_bits(RING, "operation")
 COUNT_BITS = field_bits(RING, "count")
 SLICE_BITS = field_bits(RING, "slice")
 
-#: One node's part in one ring. ``job``: number of the ring. ``nodes``: number of nodes. ``rank`` and
+#: Layout of one node's part in one ring. ``job``: number of the ring. ``nodes``: number of nodes. ``rank`` and
 #: ``previous_rank``: ranks of this node and of the previous node. ``codec`` and ``parameters``: compression of
 #: the payloads.
 RING_JOB = job_layout(RING_LINK)

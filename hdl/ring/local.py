@@ -19,14 +19,14 @@ from fanin.hdl.stream.fork import StreamFork
 from fanin.ring.facts import RingConfig
 
 BURST = 16  # longest burst, in words
-WORDS, FRAMES = 512, 32  # most words and frames to read ahead, before ``memory_words`` is added
+WORDS, FRAMES = 512, 32  # maximum words and frames to read ahead, before ``memory_words`` is added
 
 
 class LocalPath(wiring.Component):
     """Reader of the node's own frames, ahead of their use.
 
-    Positions beyond the vector's end are +0. Whole words beyond it are not read; lanes beyond it in the last
-    word are cleared.
+    Values beyond the vector's end are +0: words entirely beyond the end are not read, and lanes of the last
+    word beyond the end are cleared.
 
     Members
     -------

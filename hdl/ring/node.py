@@ -129,12 +129,8 @@ class RingNode(wiring.Component):
     def _settings(self, m: Module, registers: Any, control: Any, engine: Any, link: Any) -> None:
         """Latch the settings at a job's start, hold them, and check that they are valid for a ring."""
         job = link.job
-        computed = (
-            "job",
-            "previous_rank",
-            "codec",
-            "parameters",
-        )  # computed here; all other members are registers
+        # computed here; all other members are registers
+        computed = ("job", "previous_rank", "codec", "parameters")
         names = [name for name in RING_JOB.members if name not in computed]
         of_job = ("job_id", "bound", "mode", "watch", *names)
         settings = Signal(data.StructLayout({name: getattr(registers, name).shape() for name in of_job}))
@@ -209,7 +205,8 @@ class RingNode(wiring.Component):
             registers.busy.eq(control.changing | control.running & pending),
         ]
         is_checked, accepted = posting[POST_CYCLES - 1], engine.events.accepted
-        events = {  # a descriptor counts as refused if a reset of the engine interrupts its check
+        # A descriptor counts as refused if a reset of the engine interrupts its check.
+        events = {
             "posted": accepted & ~control.changing,
             "completed": engine.events.finished & ~control.changing,
             "refused": is_checked & ~(accepted & ~control.changing) & ~registers.refused.all(),

@@ -1,4 +1,10 @@
-"""Sequencer: turns descriptors into orders for the engine's four paths, frame by frame."""
+"""Sequencer: turns descriptors into orders for the engine's four paths, frame by frame.
+
+A vector is cut into *segments* of N *slices*, one slice for each of the N nodes, and a slice into frames. A
+node handles the slices of a segment in 2N − 1 steps. It sends its own slice (LOCAL), adds its words to the
+partial sums that it receives (ADD), completes one sum (TOTAL), and stores the others as they arrive; it
+forwards all of these (FORWARD) but the last (STORE).
+"""
 
 from __future__ import annotations
 
@@ -69,9 +75,9 @@ class RingFrames(wiring.Component):
         m = Module()
         segment, frame_words = self.i.payload, self.config.frame_words
         step = Signal(Step)
-        offset = Signal.like(segment.own)  # of the slice in the segment
+        offset = Signal.like(segment.own)  # offset of the slice in the segment, in words
         slice_left = Signal(range(self.config.slice_words))  # words of the slice after the frame's first
-        address = Signal.like(segment.address)  # of the frame's first word
+        address = Signal.like(segment.address)  # number of the frame's first word in memory
         vector_left = Signal.like(segment.rest)
         words = Signal(range(frame_words + 1))
         beyond_frame = Signal(signed(len(vector_left) + 1))
@@ -139,12 +145,9 @@ class RingFrames(wiring.Component):
                 m.d.sync += bit.eq(0)
 
     def _advance(self, m: Module, idle: Any, advance: Any, step: Signal, offset: Signal) -> Signal:
-        """Move to the previous slice (from slice 0 to the last) and to the next step.
-
-        Returns the slice's number.
-        """
+        """Move to the next step and the previous slice (from 0 to the last); return the slice's number."""
         segment = self.i.payload
-        index = Signal(NODE_BITS)  # of the slice
+        index = Signal(NODE_BITS)  # number of the slice
         at_slice_0 = Signal()  # registered; ``index`` is constant for several cycles before ``advance``
         repeats_left = Signal(signed(NODE_BITS + 1))  # ADDs or FORWARDs after this one, less 1; −1 at the last
         two_nodes = Signal()  # the ring has neither ADD nor FORWARD

@@ -59,9 +59,8 @@ class LinkShare(wiring.Component):
         """Compute in registered steps: bytes, time on the link, products with the share, balance."""
         m = Module()
         size, host = self._size(m)
-        products = [
-            Signal(len(size) + SHARE_BITS, name=name, reset_less=True) for name in ("low", "high")
-        ]  # products with the lower and the upper half of the share
+        # products with the lower and the upper half of the share
+        products = [Signal(len(size) + SHARE_BITS, name=name, reset_less=True) for name in ("low", "high")]
         for product, half in zip(products, (0, 2), strict=True):
             low_term, high_term = (Mux(self.share[half + n], size << half + n, 0) for n in (0, 1))
             m.d.sync += product.eq(low_term + high_term)
@@ -84,14 +83,16 @@ class LinkShare(wiring.Component):
         return m
 
     def _size(self, m: Module) -> tuple[Signal, Signal]:
-        """Return a beat's bytes on the link, including overhead and padding at the last beat, and its side."""
+        """Return a beat's bytes on the link, and whether the beat is the host's.
+
+        A frame's last beat also counts the overhead, and the padding of a frame below the minimum size.
+        """
         beat_bytes = self.width // 8
+        # By index of a frame's last beat: bytes that this beat counts at least.
         minimum_sizes = [MIN_FRAME_BYTES - n * beat_bytes for n in range(-(-MIN_FRAME_BYTES // beat_bytes))]
         beat = Signal.like(self.beat)
         delayed_beat = Signal.like(self.beat)
-        number = Signal(
-            range(len(minimum_sizes) + 1)
-        )  # index of the beat in its frame; stops at ``len(least)``
+        number = Signal(range(len(minimum_sizes) + 1))  # index of the beat; stops at ``len(minimum_sizes)``
         delayed_number = Signal.like(number)
         count = Signal(range(beat_bytes + 1))
         size = Signal(range(max(beat_bytes, MIN_FRAME_BYTES) + OVERHEAD + 1))

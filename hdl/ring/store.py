@@ -21,8 +21,8 @@ from fanin.ring.facts import RingConfig
 
 BURST = 16  # longest burst, in words
 EXTRA_WORDS = 16  # words of the FIFO beyond two frames: the next frame arrives while the writer begins one
-FRAMES = 8  # most frames whose words are being gathered, before ``memory_words`` is added
-ANSWERS = 32  # frames given to the writer and not yet answered by memory
+FRAMES = 8  # maximum number of frames whose words are being gathered, before ``memory_words`` is added
+ANSWERS = 32  # maximum number of frames given to the writer and not yet answered by memory
 
 
 class StorePath(wiring.Component):
@@ -129,8 +129,9 @@ class StorePath(wiring.Component):
         return m
 
     def _gather(self, m: Module, words: Any, fifo: Any) -> Signal:
-        """Move words from the source that the order selects into the FIFO; return 1 at a frame's last word.
+        """Move words from the source that the order selects into the FIFO.
 
+        Return a signal that is 1 when a frame's last word is moved.
         Words beyond the vector's end are dropped.
         """
         expected = words.payload
@@ -158,7 +159,7 @@ class StorePath(wiring.Component):
 
     @property
     def _frames(self) -> int:
-        """Most frames whose words are being gathered."""
+        """Maximum number of frames whose words are being gathered."""
         return FRAMES + self.config.memory_words // self.config.frame_words
 
     def _commands(self, m: Module, pending: Any, command: Any, frame_gathered: Signal) -> Any:
@@ -166,7 +167,8 @@ class StorePath(wiring.Component):
         m.submodules.answers = answers = StreamFIFO(
             shape=data.StructLayout({"writes": 1, "final": 1}), depth=ANSWERS
         )
-        # Complete frames not issued: in ``pending``, two in ``oldest``, one in the fork for ``words`` alone.
+        # Complete frames not issued: those in ``pending``, two in ``oldest``, and one that has left the fork
+        # only towards ``words``.
         complete_frames = Signal(range(self._frames + 4))
         issued = Signal()
         may_issue = Signal()

@@ -103,13 +103,11 @@ class TotalsCheck(wiring.Component):
                 Cat(self.told.length, self.told.slice).eq(total),
             ]
         waiting = Signal(self.heard.shape())
-        lead = Signal(
-            stored_count.shape()
-        )  # descriptors stored here and not at the next node; negative: it is ahead
+        lead = Signal(stored_count.shape())  # number of descriptors stored here, minus that of the next node
         is_comparable = Signal()
         is_equal = Signal()
         m.d.comb += [read.addr.eq(waiting.operation), lead.eq(stored_count - waiting.operation)]
-        next_is_ahead = lead[-1]  # the next node has stored more
+        next_is_ahead = lead[-1]  # ``lead`` is negative: the next node has stored more
         m.d.sync += [
             is_comparable.eq(waiting.valid & (lead < history_count)),
             is_equal.eq(read.data == Cat(waiting.length, waiting.slice)),

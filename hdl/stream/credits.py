@@ -36,7 +36,7 @@ class Credits(wiring.Component):
     Parameters
     ----------
     ``limit`` : int, at least 1
-        Most credits that the counter holds.
+        Maximum number of credits.
     ``full`` : bool
         Whether the counter starts at ``limit`` after reset; else it starts at 0 (the default).
 

@@ -110,6 +110,7 @@ class StreamFIFO(wiring.Component):
     def _memory(
         self, m: Module, incoming: Any, has_stored: Signal, load: Signal, bypass: Signal, store: Signal
     ) -> None:
+        """Build the memory and its pointers; drive ``incoming``, or with block RAM the payload of ``o``."""
         m.submodules.storage = storage = Memory(
             shape=self.shape, depth=self.depth, init=[], attrs=NEVER_READ_AS_WRITTEN
         )
@@ -131,9 +132,8 @@ class StreamFIFO(wiring.Component):
                     with m.If(pointer == self.depth - 1):
                         m.d.sync += pointer.eq(0)
         if distributed:
-            with m.If(
-                has_stored
-            ):  # not ``load``: only the register's enable depends on ``o.ready``, not its data
+            # ``has_stored``, not ``load``: only the register's enable may depend on ``o.ready``, not its data.
+            with m.If(has_stored):
                 m.d.comb += incoming.eq(read.data)
         else:
             from_memory = Signal()

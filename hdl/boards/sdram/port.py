@@ -108,8 +108,9 @@ class SdramPort(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Store a note for each read; match the words from memory with their notes, in order.
+        """Store a note for each read, and match the words from memory with their notes, in order.
 
+        A note says who requested the word, and holds the fields of the response.
         ``free_places``: words that may still be requested, limited by the queues. A write needs no place.
         """
         m = Module()

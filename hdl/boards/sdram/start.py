@@ -26,6 +26,7 @@ class _Step(NamedTuple):
 
 
 def _steps(timing: SdramTiming) -> Iterator[_Step]:
+    """Yield the commands after the initial pause: precharge of all banks, refreshes, mode register."""
     yield _Step(ras=1, cas=0, we=1, a=ALL_BANKS, cycles=timing.precharge)
     for _ in range(START_REFRESHES):
         yield _Step(ras=1, cas=1, we=0, a=0, cycles=timing.refresh_cycle)

@@ -33,7 +33,7 @@ from fanin.hdl.ring.store import BURST
 from fanin.hdl.stream.connect import connect_typed
 
 WIDTH = 256  # bits of a word of the MAC and of the memory
-_HEADER_BEATS = 2  # most beats of a frame before its payload
+_HEADER_BEATS = 2  # maximum beats of a frame before its payload
 
 
 class Arria10GxTop(Elaboratable):

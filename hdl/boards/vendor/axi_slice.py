@@ -49,6 +49,7 @@ class AxiSlice(wiring.Component):
         return m
 
     def _slice(self, m: Module, channel: str, source: Any, target: Any) -> None:
+        """Connect the channel's signals from ``source`` to ``target`` through a register slice."""
         fields = [name for name in self.port.members if _channel(name) == channel]
         payload = [name for name in fields if name not in (f"{channel}valid", f"{channel}ready")]
         values = Cat(getattr(source, name) for name in payload)

@@ -13,8 +13,8 @@ from amaranth import ClockDomain, ClockSignal, Elaboratable, Instance, Module, R
 from amaranth.lib import io
 from amaranth.lib.cdc import ResetSynchronizer
 
-VCO_MHZ = (600, 1440)  # of speed grade 2 (AMD DS182, "MMCM Specification")
-PHASE_MHZ = (10, 500)
+VCO_MHZ = (600, 1440)  # limits for speed grade 2 (AMD DS182, "MMCM Specification")
+PHASE_MHZ = (10, 500)  # frequency at the phase detector
 TX_MHZ = 125
 REFERENCE_MHZ = 200  # clock of the delays; a tap is a 64th of its period
 TAPS = 31
@@ -24,13 +24,16 @@ QUARTER_NS = 1000 / TX_MHZ / 4
 
 @dataclass(frozen=True)
 class Dividers:
-    """Dividers of the MMCM: input and feedback; those of the VCO for transmitter, delays and core."""
+    """Dividers of the MMCM, and the frequency of its oscillator (VCO).
 
-    input: int
-    feedback: int
-    tx: int
-    reference: int
-    core: int
+    The VCO runs at oscillator / ``input`` · ``feedback``.
+    """
+
+    input: int  #: divides the board's oscillator
+    feedback: int  #: divides the VCO for the feedback
+    tx: int  #: divides the VCO for the transmitter
+    reference: int  #: divides the VCO for the input delays
+    core: int  #: divides the VCO for the core
     vco_mhz: Fraction
 
     @property
@@ -40,9 +43,10 @@ class Dividers:
 
 
 def choose_dividers(oscillator_mhz: float, core_mhz: float) -> Dividers:
-    """Return the dividers for the fastest core of at most ``core_mhz``, a transmitter of 125 MHz and 200 MHz.
+    """Return the dividers for the fastest core of at most ``core_mhz``.
 
-    The 200 MHz are the delays' reference. Raises ValueError if there are none.
+    The transmitter's clock is exactly 125 MHz, and the delays' reference exactly 200 MHz. Raises ValueError if
+    no dividers give these clocks.
     """
     oscillator, candidates = Fraction(oscillator_mhz), []
     for divide in range(1, 107):
@@ -89,10 +93,15 @@ class Series7Clocks(Elaboratable):
     def elaborate(self, platform: Any) -> Module:
         """Instantiate the MMCM and a global buffer for each domain; the feedback needs no buffer."""
         m = Module()
-        d = self.dividers
+        dividers = self.dividers
         locked = Signal()
         loop = Signal()
-        outputs = {"sync": (d.core, 0), "tx": (d.tx, 0), "tx_shifted": (d.tx, 90), "delay": (d.reference, 0)}
+        outputs = {
+            "sync": (dividers.core, 0),
+            "tx": (dividers.tx, 0),
+            "tx_shifted": (dividers.tx, 90),
+            "delay": (dividers.reference, 0),
+        }
         m.domains.delay = ClockDomain(local=True)
         connections: dict[str, Any] = {}
         for number, (domain, (divide, phase)) in enumerate(outputs.items()):
@@ -107,9 +116,9 @@ class Series7Clocks(Elaboratable):
             }
         m.submodules.mmcm = Instance(
             "MMCME2_BASE",
-            p_CLKIN1_PERIOD=float(1000 * d.feedback / d.input / d.vco_mhz),
-            p_DIVCLK_DIVIDE=d.input,
-            p_CLKFBOUT_MULT_F=d.feedback,
+            p_CLKIN1_PERIOD=float(1000 * dividers.feedback / dividers.input / dividers.vco_mhz),
+            p_DIVCLK_DIVIDE=dividers.input,
+            p_CLKFBOUT_MULT_F=dividers.feedback,
             i_CLKIN1=self._oscillator,
             i_RST=self._reset,
             i_PWRDWN=0,

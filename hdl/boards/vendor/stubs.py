@@ -129,7 +129,8 @@ _XDMA = (
     *_axi_lite("m_axil_"),
 )
 
-_AXI3 = (  # AMD PG059
+# AMD PG059: converter from AXI4 to AXI3.
+_AXI3 = (
     *_ports("aclk aresetn"),
     *_axi4("s_axi_", master=False, extra="region:4 qos:4"),
     *_axi3_master("m_axi_"),
@@ -189,7 +190,8 @@ _SYSTEM = (
     ),
     *(Port(f"ddr_mem_mem_{name}", None, width) for name, width in (("dqs", 8), ("dqs_n", 8), ("dq", 64))),
 )
-_SYNCHRONIZERS = {  # Intel's simulation library
+# Modules of Intel's simulation library.
+_SYNCHRONIZERS = {
     "altera_std_synchronizer": stub("altera_std_synchronizer", _ports("clk reset_n din", "dout"), ["depth"]),
     "altera_std_synchronizer_bundle": (
         "module altera_std_synchronizer_bundle #(\n  parameter depth = 2,\n  parameter width = 1\n) (\n"

@@ -111,9 +111,8 @@ class PieceCutter(wiring.Component):
         """Return whether pieces remain, whether the next piece is the last, and the last one's last byte."""
         length, tail_bits = self.length, (self.words.width // 8 - 1).bit_length()
         busy = Signal()
-        pieces_left = Signal(
-            signed(LENGTH_BITS + 1 - tail_bits), reset_less=True
-        )  # pieces after the next one, less 1
+        # Pieces after the next one, less 1.
+        pieces_left = Signal(signed(LENGTH_BITS + 1 - tail_bits), reset_less=True)
         tail = Signal(tail_bits, reset_less=True)
         final = pieces_left[-1]
         starts = Signal()  # the next piece begins a new frame, if its length is present

@@ -89,7 +89,7 @@ class Quantiser(wiring.Component):
         bits = self.words.config.mantissa
         distance = Signal(len(block_exponent) + 1, name=f"distance_{name}", reset_less=True)
         significand = Signal(bits + 1, name=f"whole_{name}", reset_less=True)
-        sticky = Signal(2, name=f"sticky_{name}", reset_less=True)  # of the first stage, of the second stage
+        sticky = Signal(2, name=f"sticky_{name}", reset_less=True)  # bit n: after stage n
         special = value.exponent == SPECIAL_EXPONENT
         # ``full``: the magnitude is all ones. ``bounded``: the value is finite and stays below infinity.
         flags = data.StructLayout({"sign": 1, "full": 1, "bounded": 1, "zero": 1})
@@ -104,15 +104,13 @@ class Quantiser(wiring.Component):
             flag.bounded.eq((block_exponent == SPECIAL_EXPONENT) & ~special),
         ]
         shifted = Signal(bits + 1, name=f"shifted_{name}", reset_less=True)
-        in_reach = (
-            distance[:-1] <= bits
-        ) & ~flag.zero  # else all bits are shifted out, or it is above the range
+        # Otherwise all bits are shifted out, or the value is above the range.
+        in_reach = (distance[:-1] <= bits) & ~flag.zero
         shift = distance[: bits.bit_length()]
         lost_bits = reduce(or_, (significand[k] & (shift > k) for k in range(bits)))
         m.d.sync += [shifted.eq(Mux(in_reach, significand >> shift, 0)), sticky[1].eq(sticky[0] | lost_bits)]
-        above_range = (
-            distance[-1] if self.words.config.is_narrow else 0
-        )  # above the range: becomes the largest value
+        # A value above the range becomes the largest value.
+        above_range = distance[-1] if self.words.config.is_narrow else 0
         flag_1 = Signal.like(flag, name=f"flag_{name}_1")
         m.d.sync += [
             flag_1.sign.eq(flag.sign),

@@ -180,8 +180,8 @@ class GroupPointer(wiring.Component):
         def past_end(distance: int) -> Value:
             """Return whether the burst ``distance`` after the open one is the next frame's first or second.
 
-            That is: ``past_by`` + ``distance`` is 0 or 1. The constants are on the right-hand side, so that no
-            sum precedes the comparison.
+            For these bursts ``past_by`` + ``distance`` is 0 or 1. The constants are on the right-hand side, so
+            that no sum precedes the comparison.
             """
             return frame_end.valid & ((past_by == -distance % SLOTS) | (past_by == (1 - distance) % SLOTS))
 

@@ -81,7 +81,8 @@ def separate(pipeline: Pipeline, tags: Value, row: Value, low_bytes: Value) -> t
     rows, low_counts = [row], [low_bytes]  # bytes of each row, and bytes of its lower half of values
     while len(rows[0]) > QUAD * FLOAT_BITS:
         half = len(rows[0]) // 2
-        halves = [  # the low and the high half of each row
+        # The low and the high half of each row.
+        halves = [
             (row[:half], _shifted_down(row, count)[:half]) for row, count in zip(rows, low_counts, strict=True)
         ]
         rows = [pipeline.register(part, name=f"part{half}_{n}") for n, part in enumerate(sum(halves, ()))]

@@ -66,7 +66,7 @@ class FrameAssembler(wiring.Component):
 
     def __init__(self, *, receive: bool):
         self.receive = receive
-        # Offset of the codec's first byte in the frame, without the header's ``words``.
+        # Offset of the codec's first byte in the frame, not counting the TCP or UDP header (``words``).
         self._place = TRANSPORT_START + (0 if receive else LENGTH_BYTES)
         super().__init__(
             {
@@ -167,10 +167,10 @@ class FrameAssembler(wiring.Component):
         rotation = Signal(3, reset_less=True)
         header_lanes = Signal(BEAT_BYTES, reset_less=True)  # lanes before the codec's first byte
         tail = Signal(BEAT_BYTES, reset_less=True)  # ``keep`` of the last beat
-        # of the beat in ``patched`` or ``aligned``: it is the frame's; the first; the last
-        is_frame_beat = Signal()
-        first = Signal()
-        final = Signal()
+        # Flags of the beat in ``patched`` or ``aligned``:
+        is_frame_beat = Signal()  # a beat of the original frame, in ``patched``
+        first = Signal()  # the first beat of the output frame
+        final = Signal()  # the last beat of the output frame
         byte_offset = self._place % WORD_BYTES
         with m.If(state.load):
             m.d.sync += [
@@ -243,10 +243,9 @@ class _FrameState:
     def __init__(self, advance: Value) -> None:
         self.advance = advance  # ``patched`` and ``aligned`` may be loaded
         self.full = Signal()  # ``patched`` or ``aligned`` is loaded
-        # states
-        self.load = Signal()
-        self.running = Signal()
-        self.end = Signal()
+        self.load = Signal()  # state LOAD takes a job in this cycle
+        self.running = Signal()  # state RUN
+        self.end = Signal()  # state END
         self.start = Signal(5)  # whole words before the codec's first byte
         self.step = Signal()  # a beat is taken
         self.final = Signal()  # this step is the last
@@ -254,6 +253,5 @@ class _FrameState:
         self.coded = Signal()  # the payload comes from the codec
         self.from_frame = Signal()  # the next step takes a beat of the frame
         self.last_header = Signal()  # that beat is the last with headers
-        # the input is past the frame
-        self.frame_done = Signal()
-        self.payload_done = Signal()
+        self.frame_done = Signal()  # all beats of the original frame have been taken
+        self.payload_done = Signal()  # all beats of the codec's payload have been taken, or it has none

@@ -73,7 +73,7 @@ class PayloadCutter(wiring.Component):
         check_max_frame(max_frame)
         self.receive = receive
         self.max_frame = max_frame
-        # Offset of the codec's first byte in the frame, without the header's ``words``.
+        # Offset of the codec's first byte in the frame, not counting the TCP or UDP header (``words``).
         self._place = TRANSPORT_START + (LENGTH_BYTES if receive else 0)
         members: dict[str, Any] = {
             "i": In(packet_stream(BEAT_BITS, error=True)),
@@ -88,7 +88,7 @@ class PayloadCutter(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """PREPARE a frame, TAKE its beats, FLUSH the last through the registers, FINISH with its record.
 
-        The payload begins within a beat. Each beat is therefore rotated, its first payload byte to lane 0, into
+        The payload begins within a beat. Each beat is therefore rotated, the first payload byte to lane 0, into
         ``current``, and moves to ``previous`` with the next one. A beat of the payload takes its low lanes from
         ``previous`` and its high lanes from ``current``. ``step`` moves both. ``due``: they hold a beat of the
         payload, which must be ``sent`` before it is overwritten.
@@ -148,9 +148,7 @@ class PayloadCutter(wiring.Component):
     def _send(self, m: Module, state: _FrameState, o: Any) -> Signal:
         """Build the payload's beats, each from two of the frame; return ``current``."""
         current, previous = (Signal(BEAT_BITS, name=name, reset_less=True) for name in ("current", "previous"))
-        previous_lanes = Signal(
-            BEAT_BYTES, reset_less=True
-        )  # lanes of a payload beat that come from ``previous``
+        previous_lanes = Signal(BEAT_BYTES, reset_less=True)  # lanes of a payload beat from ``previous``
         rotation = Signal(3, reset_less=True)
         beats_left = Signal(16 - LANE_BITS, reset_less=True)  # beats of the payload after the next one
         at_last = Signal(reset_less=True)  # ``beats_left`` is 0

@@ -109,7 +109,7 @@ class PayloadMeter(wiring.Component):
         frame = Signal(2 * SUM_BITS, reset_less=True)
         folded = Signal(SUM_BITS + 1, reset_less=True)
         o = Signal(SUM_BITS, reset_less=True)
-        total = Mux(frame_ends[LEVELS + 1], 0, frame)  # of the frame's earlier beats
+        total = Mux(frame_ends[LEVELS + 1], 0, frame)  # sum of the frame's earlier beats
         m.d.sync += [
             frame.eq(Mux(beat_sum_valid, total + values[0], total)),
             folded.eq(frame[:SUM_BITS] + frame[SUM_BITS:]),

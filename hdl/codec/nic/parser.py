@@ -199,6 +199,8 @@ class HeaderParser(wiring.Component):
 
 
 class _HeaderFacts(data.Struct):
+    """Checks of the individual fields of a frame's headers, and fields that the header's record needs."""
+
     two_beats: 1  # the frame has two beats
     ipv4: 1
     no_options: 1

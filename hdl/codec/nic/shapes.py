@@ -17,9 +17,8 @@ TRANSPORT_START = IP_START + byte_length(IPV4)
 LANE_BITS = (BEAT_BYTES - 1).bit_length()
 MIN_MAX_FRAME, MAX_MAX_FRAME = 128, 16384
 
-BEAT = data.StructLayout(
-    {"data": BEAT_BITS, "last": 1}
-)  # beat in a queue; its keep follows from the frame's length
+# Layout of a beat in a queue; its ``keep`` follows from the frame's length.
+BEAT = data.StructLayout({"data": BEAT_BITS, "last": 1})
 
 
 class Header(data.Struct):
@@ -35,14 +34,14 @@ class Header(data.Struct):
     length: 16  # IPv4 total length
     end: 17  # index of the packet's last byte in the frame
     ip_checksum: 16
-    checksum: 16  # of UDP or TCP
+    checksum: 16  # checksum of the UDP or TCP header
 
 
 class Record(data.Struct):
     """Record of a frame whose last beat has passed."""
 
     header: Header
-    bytes: 16  # of the frame
+    bytes: 16  # length of the frame
     bad: 1  # the MAC reported an error, or the frame is too long
     whole: 1  # the packet's last byte is present
     cut: 1  # the payload went to the codec

@@ -121,9 +121,8 @@ class FrameVerdict(wiring.Component):
         final = Signal(14)
         m.d.sync += [
             new_length.eq(record.stated if self.receive else self.put.p.bytes + LENGTH_BYTES),
-            change.eq(
-                new_length - old_length if self.receive else ~(old_length - new_length)
-            ),  # bytes added, or removed
+            # The receiver adds bytes, the sender removes some.
+            change.eq(new_length - old_length if self.receive else ~(old_length - new_length)),
             shrinks.eq(new_length < old_length),
             kind.eq(self._kind(shrinks)),
             length.eq(record.header.length + change if self.receive else record.header.length - ~change),
@@ -160,13 +159,8 @@ class FrameVerdict(wiring.Component):
         tos_change = (new_tos - old_tos) % 0xFFFF
         stated = ~self.record.p.stated if self.receive else header.payload
         ip_terms = {4: Mux(job.kind == Kind.CODED, change, tos_change)}
-        terms = {
-            1: self.put.p.sum,
-            2: ~self.taken.p.sum,
-            3: stated,
-            4: change,
-            5: Mux(header.udp, change, 0),  # the length is in the pseudo-header and in the header
-        }
+        # The change of the length counts twice for UDP: the length is in the pseudo-header and in the header.
+        terms = {1: self.put.p.sum, 2: ~self.taken.p.sum, 3: stated, 4: change, 5: Mux(header.udp, change, 0)}
         ip_sum = _ones_complement_sum(m, step, header.ip_checksum, ip_terms, name="ip")
         checksum = _ones_complement_sum(m, step, header.checksum, terms, name="transport")
         no_checksum = header.udp & (header.checksum == 0)

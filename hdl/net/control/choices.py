@@ -53,9 +53,11 @@ def beats(frame: Sequence[Bit]) -> list[list[Bit]]:
 def choose(
     m: Module, enable: Any, cells: Iterable[tuple[Value, Sequence[Bit]]], sources: Mapping[str, Value]
 ) -> Value:
-    """Return the beat of the cell whose condition held a step ago; at most one may.
+    """Return the beat of the cell whose condition held in the previous cycle of ``enable``.
 
-    A step is a cycle of ``enable``.
+    At most one condition may hold at once.
+    A cell is a condition and the bits of a beat. Cells with the same bits in half a beat share a select signal
+    for that half. Each bit is the OR of its source's bits, each masked by its select signal.
     """
     cells = list(cells)
     selected_bits: list[Value] = []

@@ -169,6 +169,7 @@ class Demultiplexer(wiring.Component):
 
 
 def _conditions(word: Any, conditions: Iterable[BeatCondition]) -> list[tuple[int, Value]]:
+    """Return each condition as its beat and whether ``word``, the beat's data, meets it."""
     return [(condition.beat, condition.holds(word)) for condition in conditions]
 
 

@@ -90,7 +90,12 @@ class Executor(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Start an access in NEXT; in FETCH and after it, read its words: address and data, or data alone."""
+        """Execute the accesses one after the other.
+
+        NEXT starts an access, or ends the request. FETCH, FIRST and SECOND read its address and data from the
+        request; a LOAD has data alone, other kinds have neither. BUS performs the access and stores its result.
+        CRC adds a word to the checksum, a byte a cycle. END stores the checksum, and CLOSE ends the request.
+        """
         m = Module()
         request, result = self.request, self.result
         is_access, is_load, is_checksum = (

@@ -143,7 +143,10 @@ class ReplySender(wiring.Component):
         return m
 
     def _sum(self, m: Module, length: Signal) -> Value:
-        """Add up the header in three words; return whether the frame, with the sum in beat 7, may start."""
+        """Add up the IPv4 header in three words; return whether the frame may start.
+
+        The sum is complete before the beat that carries the checksum, beat 7, is assembled.
+        """
         steps = Signal(4)  # one-hot
         m.d.sync += steps.eq(Cat(self.start, steps))
         constants = [Const(_constant_sum(protocol), _HALF) for protocol in (IP_PROTOCOL_UDP, IP_PROTOCOL_ICMP)]
@@ -160,7 +163,11 @@ class ReplySender(wiring.Component):
         return steps[0]
 
     def _send(self, m: Module, begins: Value, length: Signal, last: Signal) -> None:
-        """Advance the beats together: read, read again, sent; ``at``, one-hot, is the beat read again."""
+        """Read the beats and send them, in steps of ``enable``.
+
+        ``first``, one-hot, is the number of the beat at ``place``; ``at`` is the same number a step later. The
+        selection by ``choose`` takes another step, and then meets the beat's ``word`` and ``stored``.
+        """
         o = self.o
         reading = Signal()
         at_end = Signal()

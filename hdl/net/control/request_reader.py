@@ -146,7 +146,7 @@ class RequestReader(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Track the beat on ``word`` in ``beat_at``, one-hot; it counts past the last beat, until the form."""
+        """Count the beat on ``word`` in ``beat_at``, one-hot; the count continues until the form is known."""
         m = Module()
         end = _LAST + 1 + _CHECK_CYCLES
         reading = Signal()
@@ -266,6 +266,7 @@ class RequestReader(wiring.Component):
         header_conditions: Iterable[BeatCondition],
         extra_conditions: Iterable[tuple[int, Value]] = (),
     ) -> Value:
+        """Return whether the frame meets all conditions, a cycle after the last of their beats."""
         conditions = [(condition.beat, condition.holds(self.word)) for condition in header_conditions]
         return Agreement(m, beat_at, [*conditions, *extra_conditions], name=name).holds
 

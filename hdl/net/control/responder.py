@@ -166,7 +166,7 @@ class Responder(wiring.Component):
             write.data.eq(executor.data),
             write.en.eq(executor.write),
             read.addr.eq(sender.place),
-            read.en.eq(sender.enable & ~write.en),  # never both at once; stated here, this avoids logic
+            read.en.eq(sender.enable & ~write.en),  # never both; saying so saves logic
             sender.stored.eq(stored),
         ]
         with m.If(sender.enable):

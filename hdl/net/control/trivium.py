@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.net.control.headers import LEASE_BITS
 
-_LENGTHS = (93, 84, 111)  # of the shift registers, which together are the cipher's state s1 … s288
+_LENGTHS = (93, 84, 111)  # bits of the shift registers that together are the cipher's state s1 … s288
 _WARM_UP = 4 * sum(_LENGTHS)  # steps before the key stream starts
 
 

@@ -113,6 +113,7 @@ class EthernetMac(wiring.Component):
         return FrameStore(width=self.width, max_frame=longest, capacity=capacity, wait=wait)
 
     def _receive(self, m: Module) -> None:
+        """Build words from the receiver's bytes in ``rx``, and pass them through a queue to the store."""
         m.submodules.receiver = receiver = DomainRenamer("rx")(MacReceiver(max_frame=self.max_frame))
         gather = BytesToWords(width=self.width, tail=Cause)
         m.submodules.gather = DomainRenamer("rx")(gather)
@@ -145,9 +146,8 @@ class EthernetMac(wiring.Component):
     def _write(self, m: Module, word: Any, crossing: Any) -> None:
         """Write words to the queue.
 
-        A frame that loses a word ends as LOST; its end waits for room if necessary.
-
-        Frames that end while such an end waits are counted together with it.
+        A frame that loses a word ends as LOST; its end waits for room if necessary. Frames that end while such
+        an end waits are counted together with it.
         """
         word_lost = Signal()  # this frame has lost a word
         end_due = Signal()  # a frame's end waits for room
@@ -189,6 +189,7 @@ class EthernetMac(wiring.Component):
         return frame_ended, cause
 
     def _transmit(self, m: Module) -> None:
+        """Pass whole frames from the store through a queue to ``tx``, where they become bytes."""
         m.submodules.tx_store = store = self._store(wait=True)
         m.submodules.tx_crossing = crossing = DomainRenamer({"write": "sync", "read": "tx"})(
             FrameCrossing(shape=packet_layout(self.width), capacity=_CAPACITY)

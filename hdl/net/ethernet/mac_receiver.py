@@ -14,7 +14,9 @@ from fanin.wire.ethernet import FCS_BYTES, MAX_FRAME_BYTES, MIN_FRAME_BYTES
 
 _ALL_ONES = (1 << CRC_BITS) - 1
 _RESIDUE = remainder(bytes(FCS_BYTES), _ALL_ONES)  # remainder of any frame with its FCS
-_PARTS = 3  # parts of the comparison with it: two LUTs in series for each, then two for all in the next cycle
+# Parts of the comparison with ``_RESIDUE``: two LUTs in series for each part, then two for all in the next
+# cycle.
+_PARTS = 3
 _SHORTEST = MIN_FRAME_BYTES + FCS_BYTES
 
 
@@ -61,7 +63,10 @@ class MacReceiver(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Hold five bytes: four of the FCS, and one that is the frame's last if the carrier ends."""
+        """Hold five bytes: four of the FCS, and one that is the frame's last if the carrier ends.
+
+        A ``step`` is a cycle with a new byte.
+        """
         m = Module()
         step = Signal()
         byte = Signal(Gmii)
@@ -109,7 +114,7 @@ class MacReceiver(wiring.Component):
         with m.If(step):
             with m.If(content):
                 m.d.sync += [state.eq(after_byte(state, byte.data)), number.eq(number + 1)]
-                with m.If(number[: _SHORTEST.bit_length() - 1].all()):
+                with m.If(number[: _SHORTEST.bit_length() - 1].all()):  # 64 bytes or a multiple, with this one
                     m.d.sync += short.eq(0)
                 with m.If(number == self.max_frame):
                     m.d.sync += long.eq(1)

@@ -86,12 +86,14 @@ class MacTransmitter(wiring.Component):
         return m
 
     def _choose(self, m: Module, next_byte: Any, counts: Signal, is_fcs: Signal) -> None:
-        """Select the byte of each step, and the part of the frame that follows."""
+        """Select the byte of each step, and the part of the frame in the next step.
+
+        A part of fixed length counts its steps down in ``steps_left``; ``last`` marks its last step.
+        """
         i = self.i
         part = Signal(_Part)
-        steps_left = Signal(
-            range(max(PREAMBLE_BYTES, FCS_BYTES, GAP_BYTES))
-        )  # steps of this part, after this one
+        # Steps of this part after the current step.
+        steps_left = Signal(range(max(PREAMBLE_BYTES, FCS_BYTES, GAP_BYTES)))
         last = Signal()  # no step of this part is left
         number = Signal(range(MIN_FRAME_BYTES))  # bytes of the frame before this one, up to the minimum minus 1
         long_enough = Signal()  # the frame has its minimum length, with this byte

@@ -75,7 +75,12 @@ class RgmiiReceiver(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Build the bytes of both kinds of speed, and select."""
+        """Build the bytes for 1 Gb/s and for lower speeds, and select.
+
+        At 1 Gb/s every cycle has a byte. At lower speeds every cycle has a nibble: ``low`` holds that of the
+        previous cycle, and ``complete`` is high if the current nibble completes a byte. Nibbles alternate
+        (``is_high``), and the start delimiter aligns them.
+        """
         m = Module()
         is_gigabit = Signal()
         m.d.sync += is_gigabit.eq(self.status.speed == Speed.MBPS_1000)
@@ -174,9 +179,10 @@ class RgmiiTransmitter(wiring.Component):
         super().__init__({"gmii": In(Gmii), "enable": Out(1), "speed": In(Speed), **halves, **clock})
 
     def elaborate(self, platform: Any) -> Module:
-        """Count a clock period in the one-hot ring ``cycle``.
+        """Count the cycles of a clock period in the one-hot ring ``cycle``.
 
-        At 1 Gb/s it stays where the clock falls in mid-cycle.
+        ``upper`` selects the second nibble of a byte. At 1 Gb/s ``cycle`` stays at the cycle in whose middle
+        the clock falls.
         """
         m = Module()
         is_gigabit = Signal()

@@ -28,14 +28,14 @@ class Acknowledger(wiring.Component):
     ``consumed`` : In, 1
         A frame left the buffer, at least a cycle ago.
     ``asked`` : In, 1
-        Request an ACK: a PROBE, a duplicate or a frame out of order has arrived, or the first missing frame, or
-        the user has news.
+        Request an ACK. Reasons: a PROBE, a duplicate, a frame out of order or the first missing frame has
+        arrived, or the user's fields in answers have changed.
     ``gap`` : In, 1
         A frame arrived that leaves a gap before it.
     ``ack`` : Out, 1
         An ACK is due.
     ``nak`` : Out, 1
-        A NAK is due, also if ``ack`` is high: each of both says the same.
+        A NAK is due. If ``ack`` is high as well, one frame is enough, since ACK and NAK carry the same fields.
     ``answered`` : In, 1
         An ACK or NAK was started a cycle ago, from the state of that cycle.
     ``limit`` : Out, 32

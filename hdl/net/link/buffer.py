@@ -21,7 +21,7 @@ def record_layout(form: LinkFormat, frames: int, frame_beats: int) -> data.Struc
     )
 
 
-def following(index: Any, size: int) -> Any:
+def next_place(index: Any, size: int) -> Any:
     """Return the place after ``index`` in a ring of ``size`` places."""
     return Mux(index == size - 1, 0, index + 1)
 
@@ -132,10 +132,10 @@ class ReceiveBuffer(wiring.Component):
         return m
 
     def _read(self, m: Module, read: Any, record: Any) -> None:
-        """Read while frames exist after the one whose last beat is on ``o``, which still has its place.
+        """Read while a frame is in order whose last beat is not on ``o`` yet.
 
-        The memory's output register is the payload of ``o``. ``next_first`` is the first beat of the frame
-        after the one that is read.
+        A frame keeps its place until its last beat has left ``o``. The memory's output register is the payload
+        of ``o``. ``next_first`` is the index of the first beat of the frame after the one that is being read.
         """
         o = self.o
         first, second = ((self.first_sequence + k) % self.buffer_frames for k in range(2))
@@ -284,7 +284,7 @@ class ReplayBuffer(wiring.Component):
             self.data.eq(read.data),
         ]
         with m.If(write.en):
-            m.d.sync += [place.eq(following(place, self.beats)), beats.eq(beats + 1)]
+            m.d.sync += [place.eq(next_place(place, self.beats)), beats.eq(beats + 1)]
         with m.If(self.taken):
-            m.d.sync += [number.eq(number + 1), first.eq(following(place, self.beats)), beats.eq(0)]
+            m.d.sync += [number.eq(number + 1), first.eq(next_place(place, self.beats)), beats.eq(0)]
         return m

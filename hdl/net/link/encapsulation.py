@@ -26,8 +26,8 @@ def header_view(form: LinkFormat, encap: Encap) -> data.StructLayout:
     """
     members: dict[str, Any] = {"link": header_layout(form.fields)}
     if encap is Encap.UDP:
-        behind = 8 * (form.header_bytes(encap) - form.header_at(encap) - byte_length(form.fields))
-        members = {"zeros": behind, **members, "udp": header_layout(UDP), "ipv4": header_layout(IPV4)}
+        padding = 8 * (form.header_bytes(encap) - form.header_at(encap) - byte_length(form.fields))
+        members = {"zeros": padding, **members, "udp": header_layout(UDP), "ipv4": header_layout(IPV4)}
     return data.StructLayout(members | {"ethernet": header_layout(ETHERNET)})
 
 

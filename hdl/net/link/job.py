@@ -9,7 +9,7 @@ from fanin.wire.ethernet import ETHERNET, IPV4, Encap
 from fanin.wire.fields import field_bits
 from fanin.wire.link import FRAME_COUNTS, MAX_FRAMES, LinkFormat
 
-SEQUENCE_BITS = 32  # of every format's ``sequence``, and of its limit
+SEQUENCE_BITS = 32  # width of every format's ``sequence``, and of its limit
 MAC_BITS = field_bits(ETHERNET, "source")
 IP_BITS = field_bits(IPV4, "source")
 PRIORITY_BITS = 3

@@ -293,7 +293,7 @@ class ReliableLink(wiring.Component):
         nak = acknowledger.nak
         answer = acknowledger.ack | nak
         chosen = transmitter.control_taken
-        taken = Signal()  # a cycle ago; ``answer`` and ``probe`` fall only now
+        taken = Signal()  # a control frame was taken a cycle ago; its ``answer`` or ``probe`` falls only now
         m.d.comb += [
             control.valid.eq(running & ~taken & ~receiver.behind & (answer | window.probe)),
             control.kind.eq(Mux(nak, LinkKind.NAK, Mux(answer, LinkKind.ACK, LinkKind.PROBE))),

@@ -179,10 +179,15 @@ class LinkReceiver(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Compare the header and realign the payload (a register); compare with ``expected`` (another); judge.
+        """Process beats in three stages, with a register between two of them.
+
+        1. Collect the header and compare it with the job; put the payload's beats together.
+        2. Compare the sequence number with ``expected``, and write the payload.
+        3. After the last beat, give the verdict, and keep the frame or pass on the answer.
 
         The shortest DATA frame has two beats, so the verdict on one frame moves ``expected`` in time for the
-        next one's verdict. The payload of the next one begins a cycle too early for that: see ``_write``.
+        verdict on the next frame. The payload of the next frame begins a cycle too early for that: see
+        ``_write``.
         """
         m = Module()
         held = Signal(self.buffer_frames)  # bit i: frame ``expected`` + i has been kept
@@ -216,7 +221,9 @@ class LinkReceiver(wiring.Component):
         """Return the header's fields, held until the next header, with flags of wrong ones.
 
         A frame that ends within its header is judged by an older header, but its length is wrong in any case.
-        ``strange``: no frame of this link's job. The kind decides which source is wrong; see ``_judge``.
+        ``strange``: the frame does not belong to this link's job. ``not_previous`` and ``not_next``: its source
+        is not that end; ``_judge`` selects one of the two by the frame's kind. ``differs``: compared fields
+        that are not the job's.
         """
         link, job, form, encap = header.link, self.job, self.form, self.encap
         compared_fields = len(form.compared)
@@ -251,14 +258,16 @@ class LinkReceiver(wiring.Component):
         return compared
 
     def _realign(self, m: Module, place: Signal) -> Any:
-        """Return the beat a cycle later, with its payload whole.
+        """Return the beat's flags a cycle later; drive ``write.data`` with a whole beat of the payload.
 
-        ``number`` counts beats after the first, up to ``most``. ``header``: no payload is whole yet.
+        If the header ends inside a beat, a beat of the payload consists of the end of one beat and the start of
+        the next. ``header``: no beat of the payload is complete yet. ``number`` counts the frame's beats from 0
+        and stops at ``max_number``.
         """
         beat = self.i.payload
-        most = max(self.header_beats, self.control_beats)
+        max_number = max(self.header_beats, self.control_beats)
         flags = dict.fromkeys(("valid", "header", "last", "bad_fcs", "partial"), 1)
-        aligned = Signal(data.StructLayout({**flags, "number": range(most + 1)}))
+        aligned = Signal(data.StructLayout({**flags, "number": range(max_number + 1)}))
         payload = Signal(self.data_width, reset_less=True)
         m.d.sync += [
             aligned.valid.eq(self.i.valid),
@@ -269,12 +278,12 @@ class LinkReceiver(wiring.Component):
         ]
         with m.If(self.i.valid):
             number = aligned.number
-            m.d.sync += number.eq(Mux(place == 0, 0, Mux(number == most, most, number + 1)))
+            m.d.sync += number.eq(Mux(place == 0, 0, Mux(number == max_number, max_number, number + 1)))
             m.d.sync += payload.eq(beat.data)
-            at = self.header_bits
-            if self.data_width > at:
-                rest = Signal(self.data_width - at, reset_less=True)
-                m.d.sync += [rest.eq(beat.data[at:]), payload.eq(Cat(rest, beat.data[:at]))]
+            start = self.header_bits
+            if self.data_width > start:
+                rest = Signal(self.data_width - start, reset_less=True)
+                m.d.sync += [rest.eq(beat.data[start:]), payload.eq(Cat(rest, beat.data[:start]))]
         m.d.comb += self.write.data.eq(payload)
         return aligned
 
@@ -324,8 +333,9 @@ class LinkReceiver(wiring.Component):
 
         ``long``: more than ``frame_beats`` beats; ``not_new``: no room, or kept before; ``any``: either.
 
-        A payload may begin in the cycle in which the frame before it is kept, so whether it is new is known
-        from the state before that. It is not new after all if the frame before it was the same one.
+        A payload may begin in the cycle in which the previous frame is kept. ``was_new`` therefore comes from
+        the state before that. The state is out of date in one case: the previous frame was a copy of this one,
+        and has been kept (``just_kept``).
         """
         sequence = compared.link.sequence[: self.place_bits]
         was_new, just_kept = Signal(), Signal()
@@ -358,10 +368,10 @@ class LinkReceiver(wiring.Component):
         return over
 
     def _judge(self, m: Module, compared: Any, aligned: Any, over: Any, relation: Any) -> Any:
-        """Judge the frame that has ended; return its registers, which describe it a cycle after its last beat.
+        """Judge the frame that has ended; return registers that describe it in the cycle after its last beat.
 
-        ``newest`` is the number after that of the newest kept frame. A new frame differs from it by less than
-        twice the buffer.
+        ``newest``: lower bits of the newest kept frame's number plus 1. These bits are enough, since a new
+        frame's number differs from it by less than twice the buffer.
         """
         link = compared.link
         newest_bits = self.place_bits + 1
@@ -402,30 +412,30 @@ class LinkReceiver(wiring.Component):
             end.distance.eq(relation.distance),
             end.sequence.eq(link.sequence),
         ]
-        good = end.valid & ~end.foreign
-        right = good & end.data & ~over.long
-        kept = right & end.new & ~over.not_new
+        accepted = end.valid & ~end.foreign
+        accepted_data = accepted & end.data & ~over.long
+        kept = accepted_data & end.new & ~over.not_new
         verdict = self.verdict
         m.d.comb += [
             self.stranger.eq(end.valid & end.stranger),
             verdict.bad_fcs.eq(end.bad_fcs),
             verdict.foreign.eq(end.valid & (end.foreign | (over.long & (end.data | end.mismatch)))),
-            verdict.mismatch.eq(good & end.mismatch & ~over.long),
-            verdict.duplicate.eq(right & end.before),
-            verdict.probe.eq(good & end.probe),
+            verdict.mismatch.eq(accepted & end.mismatch & ~over.long),
+            verdict.duplicate.eq(accepted_data & end.before),
+            verdict.probe.eq(accepted & end.probe),
         ]
         if self.published:
-            missed = right & (~end.expected | over.not_new) | verdict.probe & ~end.expected
+            missed = accepted_data & (~end.expected | over.not_new) | verdict.probe & ~end.expected
             m.d.comb += [
                 verdict.received.eq(kept & end.expected),
-                verdict.no_room.eq(right & end.expected & over.not_new),
-                verdict.ahead.eq(right & ~end.expected & ~end.before),
+                verdict.no_room.eq(accepted_data & end.expected & over.not_new),
+                verdict.ahead.eq(accepted_data & ~end.expected & ~end.before),
                 verdict.lost.eq(missed & ~end.before),
             ]
         else:
             m.d.comb += [
                 verdict.received.eq(kept),
-                verdict.no_room.eq(right & ~end.before & ~kept),
+                verdict.no_room.eq(accepted_data & ~end.before & ~kept),
                 verdict.gap.eq(kept & end.gap),
             ]
         with m.If(verdict.received & end.newest):
@@ -433,7 +443,7 @@ class LinkReceiver(wiring.Component):
         return end
 
     def _answer(self, m: Module, compared: Any, arrived: Signal, end: Any) -> None:
-        """Pass on the fields of the frame that has ended: an answer's, and those of a payload."""
+        """Pass on the fields of the frame that has ended, whether it is an answer or has a payload."""
         link, form = compared.link, self.form
         names = dict.fromkeys(("sequence", form.limit, *form.data, *form.told))  # each once
         fields = Signal(data.StructLayout({name: link[name].shape() for name in names}), reset_less=True)
@@ -451,7 +461,8 @@ class LinkReceiver(wiring.Component):
     def _keep(self, m: Module, end: Any, held: Signal) -> None:
         """Keep the frame that has ended, and advance ``expected`` by one if the expected frame has been kept.
 
-        ``end.distance`` counts from ``expected`` of a cycle ago.
+        ``end.distance`` counts from the value of ``expected`` a cycle ago. Bit i of ``held`` is frame
+        ``expected`` + i, so ``held`` shifts down when ``expected`` advances.
         """
         advanced = Signal()
         distance = Signal(self.place_bits)

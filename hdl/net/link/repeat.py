@@ -20,7 +20,7 @@ from fanin.hdl.net.round_trip import (
 )
 from fanin.wire.link import ARRIVED_BITS
 
-_LOOK = 3  # cycles from a frame's place to the verdict on its timer
+_CHECK = 3  # cycles from the address of a frame's timer to the verdict on the frame
 
 
 def number_bits(frames: int) -> int:
@@ -37,8 +37,8 @@ class RepeatTimers(wiring.Component):
     - Its timer has ended. The timer is the mean round trip plus 4 deviations, or plus ``ack_delay`` if that is
       longer; doubled with each retransmission of the frame; at most ``ceiling``. Without an estimate it is half
       of ``ceiling``.
-    - It was overtaken: a frame that was never sent before its last transmission has arrived, and that
-      transmission is as old as the mean round trip; of any age without an estimate.
+    - It was overtaken: a frame has arrived that was first sent after this one's last transmission, and that
+      transmission is as old as the mean round trip. Without an estimate any age is enough.
 
     Members
     -------
@@ -65,7 +65,7 @@ class RepeatTimers(wiring.Component):
     Parameters
     ----------
     ``replay_frames`` : int, a power of two, 2 to 256
-        Maximum number of frames in flight; 32 by default. Of more than 32, the oldest 32 are checked.
+        Maximum number of frames in flight; 32 by default. If it exceeds 32, only the oldest 32 are checked.
 
     Latency
     -------
@@ -99,14 +99,15 @@ class RepeatTimers(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Scan the frames in flight; hold at an overdue one until it is sent, or has arrived.
 
-        A look is a pipeline:
+        The check of a frame is a pipeline:
 
         - cycle 0: ``number`` addresses the timers;
         - cycle 1: the frame's ``word`` arrives;
         - cycle 2: ``age``, the cycles since it was last sent, and its ``place`` are known;
-        - cycle 3: all that makes a frame overdue is known.
+        - cycle 3: it is known whether the frame is overdue.
 
-        The frame may have arrived meanwhile, so the state decides again while it is on ``offer``.
+        The frame may have arrived meanwhile, so ``offer.valid`` checks this again while the frame is on
+        ``offer``.
         """
         m = Module()
         now = Signal(TIMEOUT_BITS)
@@ -119,8 +120,8 @@ class RepeatTimers(wiring.Component):
         age = Signal(TIMEOUT_BITS)
         is_late, is_past_mean, is_missing, is_overtaken = Signal(), Signal(), Signal(), Signal()
         place = Signal.like(number)
-        numbers = delayed(m, number, _LOOK, name="looked")
-        delays = delayed(m, word.data.delay, _LOOK - 1, name="delay")
+        numbers = delayed(m, number, _CHECK, name="looked")
+        delays = delayed(m, word.data.delay, _CHECK - 1, name="delay")
         ends = delayed(m, word.data.end, 1, name="end")
         timeout = Mux(delays[1].longest, self.ceiling, delays[1].cycles)
         m.d.comb += word.addr.eq(number)
@@ -133,7 +134,7 @@ class RepeatTimers(wiring.Component):
             is_missing.eq(self._is_missing(place)),
             is_overtaken.eq(self._is_overtaken(m, ends[1])),
         ]
-        was_sent = delayed(m, (number - written_end)[len(number) - 1], _LOOK, name="was_sent")[-1]
+        was_sent = delayed(m, (number - written_end)[len(number) - 1], _CHECK, name="was_sent")[-1]
         is_overdue = was_sent & is_missing & (is_late | (is_past_mean & is_overtaken))
         self._walk(m, number)
         self._offer(m, is_overdue, numbers[-1], delays[-1], held)
@@ -159,7 +160,7 @@ class RepeatTimers(wiring.Component):
         return has_newest & ~(newest - end)[len(newest) - 1]
 
     def _walk(self, m: Module, number: Signal) -> None:
-        """Step over the frames in flight, from the oldest to the newest or the last that answers report."""
+        """Step ``number`` over the frames in flight that answers can report, from the oldest to the newest."""
         newest = Signal.like(number)
         place = Signal.like(number)
         m.d.comb += place.eq(number - self.first_in_flight)
@@ -168,9 +169,13 @@ class RepeatTimers(wiring.Component):
         is_outside = place[reach_bits:].any() | place[:reach_bits].all() | (number == newest)
         m.d.sync += number.eq(Mux(is_outside, self.first_in_flight, number + 1))
 
-    def _offer(self, m: Module, is_overdue: Value, looked: Value, delay: Value, held: Signal) -> None:
-        """Hold one overdue frame. FLUSH empties the pipeline of looks that began before it was sent."""
-        settle = Signal(range(_LOOK + 2))
+    def _offer(self, m: Module, is_overdue: Value, checked: Value, delay: Value, held: Signal) -> None:
+        """Hold one overdue frame until it is sent or has arrived.
+
+        ``checked`` is the number of the frame that ``is_overdue`` describes. FLUSH waits until the pipeline has
+        no check that began before the frame was sent.
+        """
+        settle = Signal(range(_CHECK + 2))
         was_sent = Signal()
         is_missing = self._is_missing(self.offer.place) & was_sent
         m.d.comb += self.offer.valid.eq(self.offer.pending & is_missing)
@@ -180,7 +185,7 @@ class RepeatTimers(wiring.Component):
         ]
         with m.FSM():
             with m.State("SCAN"):
-                m.d.sync += [self.offer.number.eq(looked), held.eq(delay)]
+                m.d.sync += [self.offer.number.eq(checked), held.eq(delay)]
                 with m.If(is_overdue):
                     m.next = "PLACE"
             with m.State("PLACE"):
@@ -191,7 +196,7 @@ class RepeatTimers(wiring.Component):
                 m.next = "FLUSH"
             with m.State("FLUSH"):
                 m.d.sync += settle.eq(settle + 1)
-                with m.If(settle == _LOOK + 1):
+                with m.If(settle == _CHECK + 1):
                     m.next = "SCAN"
 
     def _measure(self, m: Module) -> RoundTripTimer:

@@ -7,7 +7,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.net.headers import swap_bytes
-from fanin.hdl.net.link.buffer import following, record_layout
+from fanin.hdl.net.link.buffer import next_place, record_layout
 from fanin.hdl.net.link.encapsulation import addressed, header_sums, header_view
 from fanin.hdl.net.link.job import SEQUENCE_BITS, check_link, frame_fields, job_layout, told_layout
 from fanin.hdl.stream.packet import packet_stream
@@ -165,7 +165,7 @@ class LinkTransmitter(wiring.Component):
         return m
 
     def _choose(self, m: Module, chosen: Any, soon: Value) -> None:
-        """Select the next frame when the previous one ends ``soon``: late, so that answers are up to date."""
+        """Select the next frame only when the previous one ends ``soon``, so that an answer is up to date."""
         control, offer = self.control, self.offer
         load = Signal()
         m.d.comb += [
@@ -190,16 +190,20 @@ class LinkTransmitter(wiring.Component):
             ]
 
     def _read(self, m: Module, free: Signal, chosen: Any, inside: Signal, left: Signal, beat: Any) -> None:
-        """Start the selected frame, or continue the current one; read a beat of the payload for it."""
+        """Start the selected frame, or continue the current one; read a beat of the payload for it.
+
+        ``beat`` describes what ``_assemble`` puts into the frame's next beat: the header's beat number
+        ``place``, else the payload, or if ``blank`` zeros or, with ``bitmap``, the bitmap of a control frame.
+        """
         wide = self.data_width > self.header_bits  # the first beat has payload, or is a whole control frame
         blank = Signal()  # unless ``wide``: beats after the header carry zeros, no payload
-        index = Signal(range(self.beats))  # of the next beat in the buffer
-        place = Signal(range(self.header_beats))  # of the next beat in the header; 0 after it
+        index = Signal(range(self.beats))  # index of the next beat in the buffer
+        place = Signal(range(self.header_beats))  # index of the next beat in the header; 0 after the header
         after_header = Signal()  # unless ``wide``: the next beat is the first one after the header
         begin = Signal()
         final = Signal()
         of_header = ~inside | (place != 0)
-        more = self.header_beats - 1  # further beats of the header
+        last_place = self.header_beats - 1
         m.d.comb += [
             begin.eq(chosen.valid & ~inside),
             final.eq(Mux(inside, left == 1, chosen.control & (self.control_beats == 1))),
@@ -214,16 +218,16 @@ class LinkTransmitter(wiring.Component):
                 beat.last.eq(final),
                 beat.blank.eq(final if wide else blank),
                 beat.bitmap.eq(1 if wide else after_header),
-                after_header.eq(of_header & (place == more)),
+                after_header.eq(of_header & (place == last_place)),
                 inside.eq((inside | begin) & ~final),
                 left.eq(left - 1),
-                index.eq(Mux(of_header & (not wide), index, following(self.read.index, self.beats))),
+                index.eq(Mux(of_header & (not wide), index, next_place(self.read.index, self.beats))),
             ]
             with m.If(begin | (place != 0)):
-                m.d.sync += place.eq(Mux(place == more, 0, place + 1))
+                m.d.sync += place.eq(Mux(place == last_place, 0, place + 1))
             with m.If(~inside):
                 beats = Mux(chosen.control, self.control_beats - self.header_beats, chosen.beats)
-                m.d.sync += [blank.eq(chosen.control), left.eq(beats + more)]
+                m.d.sync += [blank.eq(chosen.control), left.eq(beats + last_place)]
                 if not wide:
                     m.d.sync += index.eq(chosen.index)
             with m.If(begin):
@@ -243,7 +247,7 @@ class LinkTransmitter(wiring.Component):
         return {"answer": _is_answer(header), "payload_bytes": size, "header_sum": total}
 
     def _assemble(self, m: Module, free: Signal, beat: Any, header: Any, address: dict[str, Value]) -> None:
-        """Put header and payload into ``o``; a shifted beat starts with the ``rest`` of the beat before."""
+        """Put header and payload into ``o``; a shifted beat starts with the ``rest`` of the previous beat."""
         job, o, form = self.job, self.o, self.form
         whole = Signal(header_view(form, self.encap))
         m.d.comb += [

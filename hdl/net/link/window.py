@@ -22,9 +22,7 @@ def _before(one: Value, other: Value) -> Value:
 
 @dataclass(frozen=True)
 class _Window:
-    """Registers of the send window, frame numbers modulo 2^32.
-
-    oldest ≤ first_unsent ≤ kept_end.
+    """Registers of the send window: frame numbers modulo 2^32, with oldest ≤ first_unsent ≤ kept_end.
 
     - Frames from ``oldest`` up to, not including, ``kept_end`` are stored.
     - Frames from ``first_unsent`` on have never been sent.
@@ -178,7 +176,7 @@ class SendWindow(wiring.Component):
         repeats, repeated, place, may_repeat = (Const(0, bits) for bits in (1, low_bits, low_bits, 1))
         if not self.published:
             timers = self._repeat(m, window, freed)
-            answered = Signal()  # a cycle ago
+            answered = Signal()  # an answer arrived a cycle ago
             m.d.sync += answered.eq(self.answer.valid)
             repeats, repeated, place = timers.offer.pending, timers.offer.number, timers.offer.place
             may_repeat = timers.offer.valid & ~answered
@@ -214,9 +212,9 @@ class SendWindow(wiring.Component):
     def _answer(self, m: Module, window: _Window, progress: Signal) -> Signal:
         """Free acknowledged frames, note those that have arrived, and take the new limit.
 
-        Returns whether the answer frees frames. All of this takes one cycle, since answers can arrive in every
-        cycle. A receiver keeps what it holds: of two answers with one number both reports are true, and a later
-        number comes with all that earlier answers reported.
+        Return whether the answer frees frames. All of this takes one cycle, since answers can arrive in every
+        cycle. A receiver never drops a frame that it has reported. The reports of two answers with the same
+        number are therefore combined, and an answer with a later number includes all earlier reports.
         """
         answer = self.answer
         oldest, limit, arrived = window.oldest, window.limit, window.arrived
