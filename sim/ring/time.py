@@ -41,7 +41,7 @@ class RingTime:
       codec's.
     - ``memory_gbps``: limit of memory in each direction; None: a word per cycle.
 
-    Loss is not modelled.
+    Loss is in :class:`~fanin.sim.ring.loss.RingLoss`.
     """
 
     config: RingConfig
@@ -117,9 +117,17 @@ class RingTime:
         return sum(self.steps * self._slice_on_link(part) for part in self._slices())
 
     def _slice_on_link(self, part: Slice) -> float:
+        return sum(self._frames_on_link(part))
+
+    def _frames_on_link(self, part: Slice) -> list[float]:
+        """Return the cycles of each frame of a slice on the link, with its share of an acknowledgement."""
+        ack = self._wire(LINK_CONTROL_BYTES)
         frames = [self._wire(self._frame_bytes(words)) for words in self._frames(part)]
-        acks = sum(max(2 / self.config.ack_frames, min(1.0, time / ACK_DELAY)) for time in frames)
-        return sum(frames) + acks * self._wire(LINK_CONTROL_BYTES)
+        return [time + ack * max(2 / self.config.ack_frames, min(1.0, time / ACK_DELAY)) for time in frames]
+
+    def slice_frames(self) -> list[list[float]]:
+        """Return the cycles on the link of each frame of a slice, segment by segment."""
+        return [self._frames_on_link(part) for part in self._slices()]
 
     @property
     def utilisation(self) -> float:
@@ -150,7 +158,7 @@ class RingTime:
             return words
         return words * max(1.0, self.config.width * self.clock_mhz / (self.memory_gbps * 1000))
 
-    def _transit(self, size: int) -> float:
+    def transit(self, size: int) -> float:
         """Return the cycles of a frame of ``size`` bytes over both links and through the switch."""
         nanoseconds = (
             2 * (self.link.duration(size + _SERIAL_BYTES) / 1000 + self.link.delay_ns) + self.switch_ns
@@ -164,13 +172,13 @@ class RingTime:
         size = self._frame_bytes(frame)
         codec = self.config.codec
         coded = 0.0 if codec is None else _CODING[codec.kind] / 2  # every other hop adds, and so codes
-        return frame + 2 * size / self.beat_bytes + self._transit(size) + _PIPELINE + coded
+        return frame + 2 * size / self.beat_bytes + self.transit(size) + _PIPELINE + coded
 
     @property
     def in_window(self) -> float:
         """Cycles of all frames with ``replay_frames`` per round trip: the bound for short vectors."""
         frames = self.steps * sum(len(self._frames(part)) for part in self._slices())
-        return frames * (self.hop + self._transit(LINK_CONTROL_BYTES)) / self.config.replay_frames
+        return frames * (self.hop + self.transit(LINK_CONTROL_BYTES)) / self.config.replay_frames
 
     @property
     def binds(self) -> str:

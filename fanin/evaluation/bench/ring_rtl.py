@@ -19,12 +19,20 @@ from fanin.ring.facts import PRESETS, RingConfig
 from fanin.ring.golden import all_reduce
 from fanin.sim.network import LinkConfig
 from fanin.sim.ring.cosim import RingCosim, RingRun
+from fanin.sim.ring.loss import RingLoss
 from fanin.sim.ring.time import RingTime
 
 COUNT = 1 << 18  # values of an engine's stripe: 1 MiB
+LOSS = "1 % loss"
 #: probabilities of ``LinkConfig``, for each frame and link
-FAULTS: dict[str, dict[str, Any]] = {"1 % loss": {"drop": 0.01}, "5 % reordered": {"reorder": 0.05}}
+FAULTS: dict[str, dict[str, Any]] = {
+    LOSS: {"drop": 0.01},
+    "5 % reordered": {"reorder": 0.05},
+    "5 % duplicated": {"duplicate": 0.05},
+}
 SEEDS = 6  # runs with each fault
+MODEL_SEEDS = 40  # runs of the model of losses
+MAX_LOSS_DEVIATION = 5.0  # % of the model's time with losses
 MAX_FAULT_RATIO = 1.3  # time with faults over time without
 MAX_DEVIATION = 3.0  # % of the model's cycles
 MIN_BUSY = 98.0  # % of the time, if the link is the bottleneck
@@ -93,12 +101,22 @@ def _case(name: str, cosim: RingCosim, gradients: list[Float32], link: LinkConfi
         f"{name}: values wrong", wrong_values(run, expected), "values", 0, note="all nodes' against NumPy"
     )
     for fault, probabilities in FAULTS.items():
-        trials = [_run(cosim, gradients, replace(link, **probabilities), seed) for seed in range(SEEDS)]
+        trial_link = replace(link, **probabilities)
+        trials = [_run(cosim, gradients, trial_link, seed) for seed in range(SEEDS)]
         ratio = sum(trial.cycles for trial in trials) / SEEDS / run.cycles
         note = f"mean of {SEEDS} seeds"
         yield Result(f"{name}, {fault}: time", ratio, "of faultless", MAX_FAULT_RATIO, note=note)
+        if fault == LOSS:
+            yield _off_the_loss_model(f"{name}, {fault}", ratio, replace(model, link=trial_link))
         wrong = sum(wrong_values(trial, expected) for trial in trials)
         yield Result(f"{name}, {fault}: values wrong", wrong, "values", 0)
+
+
+def _off_the_loss_model(name: str, ratio: float, time: RingTime) -> Result:
+    model = RingLoss(time)
+    predicted = sum(model.ratio(seed) for seed in range(MODEL_SEEDS)) / MODEL_SEEDS
+    off = 100 * abs(ratio / predicted - 1)
+    return Result(f"{name}: off the model", off, "%", MAX_LOSS_DEVIATION, note=f"the model: {predicted:.3f}")
 
 
 def _run(cosim: RingCosim, gradients: list[Float32], link: LinkConfig, seed: int = 0) -> RingRun:

@@ -1,5 +1,7 @@
 """N ring nodes in Verilator: sums bit for bit, memory around them intact, cycles as the model says."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from fanin.ring.facts import RingConfig
 from fanin.ring.golden import all_reduce
 from fanin.sim.network import LinkConfig
 from fanin.sim.ring.cosim import RingCosim
+from fanin.sim.ring.loss import RingLoss
 from fanin.sim.ring.time import RingTime
 from tests.support import new_seed, slow
 
@@ -18,6 +21,7 @@ NODES = 4
 SIZES = {"lanes": 8, "frame_words": 16, "slice_frames": 20, "buffer_frames": 32, "replay_frames": 32}
 BAD = LinkConfig(drop=0.01, duplicate=0.01, reorder=0.01, corrupt=0.01)
 TIMEOUT = 3000  # cycles
+LOSSY_RUNS = 6
 
 
 @pytest.fixture(scope="module", params=[None, Bfp(4, 7, 5, 8), *slow(Bfp())], ids=str)
@@ -124,7 +128,7 @@ def test_vectors_that_are_not_alike_are_refused(cosim):
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", [None, Bfp(), Bfp(16, 7, 5), Inceptionn(group=16)], ids=str)
 def test_a_mebibyte_at_three_to_six_nodes(codec):
-    """Exact on all nodes, also with 1 % loss; within 3 % of the model; where the link binds, 98 % busy."""
+    """Exact on all nodes; within 3 % of the model, with 1 % loss 5 %; where the link binds, 98 % busy."""
     config, count = RingConfig(codec=codec), 1 << 18
     cosim = RingCosim(config, nodes=6, quiet=True)
     for nodes in range(3, 7):
@@ -136,4 +140,11 @@ def test_a_mebibyte_at_three_to_six_nodes(codec):
         assert run.cycles == pytest.approx(model.total, rel=0.03)
         if model.binds == "link":
             assert min(run.transmit_busy(node) for node in range(nodes)) >= 0.98
-        check(cosim.all_reduce(given, link=LinkConfig(drop=0.01), timeout=4000), given, config)
+        lossy = LinkConfig(drop=0.01)
+        runs = [cosim.all_reduce(given, link=lossy, timeout=4000, seed=seed) for seed in range(LOSSY_RUNS)]
+        for lossy_run in runs:
+            check(lossy_run, given, config)
+        predicted = RingLoss(replace(model, link=lossy))
+        ratio = sum(lossy_run.cycles for lossy_run in runs) / LOSSY_RUNS / run.cycles
+        assert ratio == pytest.approx(sum(map(predicted.ratio, range(40))) / 40, rel=0.05)
+        assert ratio <= 1.16
