@@ -24,7 +24,7 @@ REQUEST_SECONDS = 10  # maximum duration of a request with its answer
 REQUEST_BYTES = 1 << 16  # maximum size of a request with its headers
 CONNECTIONS = 32  # maximum number of open connections
 READ_BYTES = 1 << 16  # size of one read of a report
-HTML, JSON, TEXT = (f"{kind}; charset=utf-8" for kind in ("text/html", "application/json", "text/portless"))
+HTML, JSON, TEXT = (f"{kind}; charset=utf-8" for kind in ("text/html", "application/json", "text/plain"))
 #: The page may run its own script and request its data; everything else is blocked.
 PAGE_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; "

@@ -79,8 +79,9 @@ def test_it_has_a_page_numbers_and_a_report(url):
     ],
 )
 def test_nothing_else_is_there(url, path):
-    status, _, body = ask(url, path)
+    status, headers, body = ask(url, path)
     assert (status, body) == (404, b"not found\n")
+    assert headers["Content-Type"] == "text/plain; charset=utf-8"
 
 
 @pytest.mark.parametrize("method", METHODS)
