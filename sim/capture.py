@@ -17,6 +17,7 @@ _NANOSECONDS = 1_000_000_000
 _MAGICS = {b"\xa1\xb2\xc3\xd4": 1000, b"\xa1\xb2\x3c\x4d": 1}  # big endian; nanoseconds of a fraction's unit
 _PCAPNG = b"\x0a\x0d\x0d\x0a"
 _ETHERNET = 1
+_END_SECONDS = 1 << 32  # first time that a pcap file cannot hold
 _FCS_PRESENT = 1 << 26  # of pcap's network field: its four highest bits count 16-bit words of FCS
 
 
@@ -24,14 +25,19 @@ def read_capture(path: Path) -> list[tuple[int, bytes]]:
     """Return the frames of a capture without FCS, as (time in ns, frame), in the file's order.
 
     A file may declare that its frames end with an FCS: pcap in the network field, pcapng by the options
-    ``if_fcslen`` and ``epb_flags``. Raises InputError for a file that is no capture of Ethernet.
+    ``if_fcslen`` and ``epb_flags``. Raises InputError for a file that is no capture of Ethernet, or has a time
+    that no pcap file can hold: before 1970, or from 2106 on.
     """
     try:
         data = path.read_bytes()
-        frames = _pcapng(path) if data[:4] == _PCAPNG else _pcap(path, data)
-        return list(frames)
+        frames = list(_pcapng(path) if data[:4] == _PCAPNG else _pcap(path, data))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
+    for time, _ in frames:
+        if not 0 <= time < _END_SECONDS * _NANOSECONDS:
+            limits = f"outside 0 to {_END_SECONDS - 1:,} s"
+            raise InputError(f"{path}: a packet's time is {time // _NANOSECONDS:,} s, {limits}")
+    return frames
 
 
 def _pcap(path: Path, data: bytes) -> Iterator[tuple[int, bytes]]:

@@ -7,6 +7,7 @@ such as a progress bar, goes to :func:`terminal`.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -58,12 +59,14 @@ def terminal() -> TextIO:
 
 @contextlib.contextmanager
 def printable_streams() -> Iterator[None]:
-    """Replace stdout and stderr by printable streams inside the context."""
+    """Replace stdout and stderr by printable streams inside the context; output to a closed one is lost."""
     streams = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (
-        cast("TextIO", stream if isinstance(stream, Printable) else Printable(stream)) for stream in streams
-    )
-    try:
-        yield
-    finally:
-        sys.stdout, sys.stderr = streams
+    with open(os.devnull, "w") as nowhere:
+        sys.stdout, sys.stderr = (
+            cast("TextIO", stream if isinstance(stream, Printable) else Printable(stream or nowhere))
+            for stream in streams
+        )
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = streams

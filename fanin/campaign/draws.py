@@ -36,17 +36,20 @@ def products(table: Mapping[str, Any], location: str, *, maximum: int) -> Iterat
         yield dict(zip(choices, point, strict=True))
 
 
-def draw(table: Mapping[str, Any], location: str) -> list[dict[str, Any]]:
+def draw(table: Mapping[str, Any], location: str, *, maximum: int) -> list[dict[str, Any]]:
     """Draw the points of a table ``[random]``; the same seed gives the same points. Raises InputError.
 
     - ``table``: ``draws`` (number of points), ``seed`` (default 0), ``options`` (list or range by option).
     - ``location``: location of the table in the file, for errors.
+    - ``maximum``: maximum number of points.
     """
     if unknown := [key for key in table if key not in ("draws", "seed", "options")]:
         raise InputError(f"{location}.{unknown[0]}: unknown key; keys are draws, seed, options")
     draws, seed, options = table.get("draws"), table.get("seed", 0), table.get("options")
     if type(draws) is not int or draws < 1:
         raise InputError(f"{location}.draws: must be an integer of at least 1, not {draws!r}")
+    if draws > maximum:
+        raise InputError(f"{location}.draws: must be at most {maximum:,}, not {draws}")
     if type(seed) is not int:
         raise InputError(f"{location}.seed: must be an integer, not {seed!r}")
     if not isinstance(options, dict) or not options:
@@ -68,6 +71,8 @@ def _draw_value(generator: random.Random, value: Any, location: str) -> Any:
         )
     ((kind, ends),) = value.items()
     low, high = _range_ends(ends, kind, location)
+    if kind != "integer":
+        low, high = float(low), float(high)  # the difference of two large integers may not fit a float
     if kind == "integer":
         return generator.randint(round(low), round(high))
     number = generator.uniform(low, high) if kind == "uniform" else low * (high / low) ** generator.random()

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from sys import float_info
 from typing import Any
 
 from fanin.base.errors import InputError
@@ -164,7 +165,7 @@ def _points(file: Path, command: Command, content: Mapping[str, Any]) -> Iterato
         command.check_names(table, f"run[{number}]")
         yield f"run[{number}]", table
     if "random" in content:
-        for point in draw(content["random"], f"{file}: random"):
+        for point in draw(content["random"], f"{file}: random", maximum=MAX_RUNS):
             command.check_names(point, "random.options")
             yield "random.options", point
 
@@ -187,8 +188,8 @@ def _seeds(file: Path, command: Command, content: Mapping[str, Any]) -> list[Opt
 def _positive(file: Path, content: Mapping[str, Any], key: str, default: float | None) -> Any:
     """Return the value of ``key``, which must be a finite number above 0. Raises InputError."""
     number = content.get(key, default)
-    if number is not None and not 0 < number < float("inf"):
-        raise InputError(f"{file}: {key} must be above 0, not {number!r}")
+    if number is not None and not 0 < number <= float_info.max:
+        raise InputError(f"{file}: {key} must be above 0 and finite, not {number!r}")
     return number
 
 

@@ -47,9 +47,9 @@ def sole_writer(path: Path, *, follow_link: bool = True) -> Iterator[int]:
             raise InputError(f"{path}: {writer} is writing it; wait until it ends, or choose another folder")
         with as_input_error(path):
             delete_scratch(folder)
-        with as_input_error(path / WRITER_FILE), new_file(WRITER_FILE, folder) as file:
-            file.write(json.dumps(asdict(Writer(os.getpid(), socket.gethostname()))).encode())
         try:
+            with as_input_error(path / WRITER_FILE), new_file(WRITER_FILE, folder) as file:
+                file.write(json.dumps(asdict(Writer(os.getpid(), socket.gethostname()))).encode())
             yield folder
         finally:
             with contextlib.suppress(OSError):

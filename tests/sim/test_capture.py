@@ -111,6 +111,11 @@ def test_a_packet_is_of_its_own_interface_and_section(read):
         (pcapng(interface(), packet(FRAME))[:-9], "not a whole pcapng file"),
         (pcapng(interface(option(9, b"")), packet(FRAME)), "not a whole pcapng file"),
         (pcap(1, FRAME)[:-1], "ends within a packet"),
+        (
+            pcapng(interface(option(14, struct.pack("<q", 1 << 32))), packet(FRAME)),
+            "a packet's time is 4,294,967,296 s, outside 0 to 4,294,967,295 s",
+        ),
+        (pcapng(interface(option(14, struct.pack("<q", -1))), packet(FRAME)), "a packet's time is -1 s"),
         (b"nothing", "not a pcap or pcapng file"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -177,7 +178,7 @@ def _inputs(texts: Sequence[str]) -> list[Arrival]:
 
 def _input(text: str) -> tuple[int, Path]:
     port, sign, path = text.partition("=")
-    if not sign or not port.isdecimal():
+    if not sign or not re.fullmatch(r"[0-9]{1,10}", port):
         raise InputError(f"--in {text}: must be PORT=FILE")
     return int(port), Path(path)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 import sys
 import time
 from collections.abc import Iterable
@@ -122,7 +123,7 @@ def _ports(texts: list[str], cpu: int | None) -> dict[int, str]:
     result: dict[int, str] = {}
     for text in texts:
         number, sign, name = text.partition("=")
-        if not sign or not number.isdecimal() or not name:
+        if not sign or not re.fullmatch(r"[0-9]{1,10}", number) or not name:
             raise InputError(f"--port {text}: must be N=INTERFACE")
         if int(number) >= MAX_PORT:
             raise InputError(f"--port {text}: ports are 0 to {MAX_PORT - 1}")

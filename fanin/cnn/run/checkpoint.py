@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.base.errors import InputError
+from fanin.base.records import Record
 from fanin.cnn.facts import Network
 from fanin.cnn.layers.arithmetic import State
 from fanin.cnn.run.machine import FLOAT64, AnyState, State64
@@ -72,8 +73,19 @@ def load_checkpoint(path: Path, network: Network) -> Checkpoint:
     Raises InputError of one line for another file.
     """
     fields, arrays = load_state(path, "fanin cluster")
-    tallies = {machine: Tally(**tally) for machine, tally in fields.pop("tallies").items()}
-    info = CheckpointInfo(**fields, tallies=tallies)
+    record = Record(str(path), "", fields)
+    tallies = record.record("tallies")
+    info = CheckpointInfo(
+        name=record.text("name"),
+        model=record.text("model"),
+        network=record.optional_text("network"),
+        data=record.optional_text("data"),
+        seed=record.optional("seed"),
+        epoch=record.integer("epoch"),
+        frame=record.integer("frame"),
+        training=None if fields.get("training") is None else record.record("training").value,
+        tallies={machine: _tally(tallies.record(machine)) for machine in tallies.value},
+    )
     if info.model != network.model_digest:
         holder = "another model of that name" if info.name == network.name else info.name
         raise InputError(f"{path}: holds a state of {holder}, not of {network.name}")
@@ -85,6 +97,10 @@ def load_checkpoint(path: Path, network: Network) -> Checkpoint:
         return Checkpoint(info, restore_states(network, arrays), binary64)
     except ValueError as error:
         raise InputError(f"{path}: {error}") from None
+
+
+def _tally(record: Record) -> Tally:
+    return Tally(record.integer("frames"), float(record.number("loss")), record.integer("right"))
 
 
 def flatten_states(network: Network, states: Sequence[AnyState]) -> Arrays:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,12 +15,13 @@ from scipy import sparse
 
 from fanin.base.archive import read_archive
 from fanin.base.errors import InputError
-from fanin.fixed import Loss
+from fanin.fixed import MAX_PRECISION, Loss, check_frac
 from fanin.glm.golden import metrics
 from fanin.glm.golden.quantise import ColumnRanges, Features, Float64, quantise
 from fanin.glm.golden.targets import UNSCALED, TargetScale
 
 Label: TypeAlias = float | str
+Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 FORMAT_VERSION, READABLE_VERSIONS = 3, (2, 3)  # of the model file
 _NO_INDEX = -1  # in the model file: without LIBSVM samples, or written before the array existed
@@ -125,41 +127,85 @@ class GlmModel:
         """Read a file that :meth:`save` wrote. Raises InputError for any other file."""
         try:
             arrays = read_archive(path)
-            if (version := int(arrays["format"])) not in READABLE_VERSIONS:
+            if (version := _integer(arrays, "format")) not in READABLE_VERSIONS:
                 raise InputError(f"{path}: a model of format {version}; this version reads 2 and 3")
             model = cls._of(arrays)
         except OSError as error:
             raise InputError(f"{path}: {error.strerror or error}") from error
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError) as error:
             raise InputError(f"{path}: no model of fanin train ({error})") from error
         return model
 
     @classmethod
-    def _of(cls, arrays: dict[str, npt.NDArray[Any]]) -> GlmModel:
-        low, high, weights = arrays["low"], arrays["high"], arrays["weights"]
-        bias, classes = bool(arrays["bias"]), tuple(arrays["classes"].tolist())
-        first = int(arrays.get("first_index", _NO_INDEX))
+    def _of(cls, arrays: Arrays) -> GlmModel:
+        """Return the model in a file's arrays. Raises ValueError and KeyError; the file is not trusted."""
+        low, high, weights, float64 = (arrays[name] for name in ("low", "high", "weights", "float64"))
+        bias, classes = bool(_scalar(arrays, "bias", "b")), _classes(arrays)
         rows = (len(classes),) if len(classes) > 2 else ()
-        if not low.shape == high.shape or not weights.shape == arrays["float64"].shape == (
-            *rows,
-            len(low) + bias,
-        ):
+        if low.ndim != 1 or low.shape != high.shape or weights.shape != (*rows, len(low) + bias):
             raise ValueError("its arrays do not fit one another")
+        if float64.shape != weights.shape:
+            raise ValueError("its arrays do not fit one another")
+        if weights.dtype != np.int32 or any(array.dtype != np.float64 for array in (low, high, float64)):
+            raise ValueError("weights must be of int32, and float64, low and high of float64")
+        with np.errstate(over="ignore", invalid="ignore"):
+            if not (np.isfinite(high - low).all() and (low <= high).all()):
+                raise ValueError("low and high are no ranges of numbers")
+        loss = Loss[str(_scalar(arrays, "loss", "U")).upper()]
+        if loss.classifies and not classes:
+            raise ValueError("classes are missing")
+        columns = arrays["columns"]
+        if columns.shape not in ((0,), low.shape) or columns.dtype.kind != "U":
+            raise ValueError("columns must be a name for each feature")
+        first = _integer(arrays, "first_index", _NO_INDEX)
+        if first not in (_NO_INDEX, 0, 1):
+            raise ValueError(f"first_index must be -1, 0 or 1, not {first}")
+        precision, frac = _integer(arrays, "precision"), _integer(arrays, "frac")
+        if not 1 <= precision <= MAX_PRECISION:
+            raise ValueError(f"precision must be in 1…{MAX_PRECISION}, not {precision}")
+        check_frac(frac)
         return cls(
-            loss=Loss[str(arrays["loss"]).upper()],
+            loss=loss,
             weights=weights,
-            float64=arrays["float64"],
+            float64=float64,
             ranges=ColumnRanges(low, high),
-            precision=int(arrays["precision"]),
-            frac=int(arrays["frac"]),
+            precision=precision,
+            frac=frac,
             bias=bias,
-            l2=float(arrays["l2"]),
+            l2=_number(arrays, "l2"),
             classes=classes or None,
-            columns=tuple(arrays["columns"].tolist()),
-            target=str(arrays["target"]),
+            columns=tuple(columns.tolist()),
+            target=str(_scalar(arrays, "target", "U")),
             first_index=None if first == _NO_INDEX else first,
-            scale=TargetScale(float(arrays.get("target_offset", 0.0)), float(arrays.get("target_scale", 1.0))),
+            scale=TargetScale(_number(arrays, "target_offset", 0.0), _number(arrays, "target_scale", 1.0)),
         )
+
+
+def _scalar(arrays: Arrays, name: str, kinds: str, default: object = None) -> Any:
+    """Return the value of an array without dimensions, of one of NumPy's ``kinds``; raise ValueError if not."""
+    array = arrays[name] if default is None else arrays.get(name, np.array(default))
+    if array.shape or array.dtype.kind not in kinds:
+        raise ValueError(f"{name} is {array.dtype} of shape {array.shape}")
+    return array.item()
+
+
+def _integer(arrays: Arrays, name: str, default: int | None = None) -> int:
+    return int(_scalar(arrays, name, "iu", default))
+
+
+def _number(arrays: Arrays, name: str, default: float | None = None) -> float:
+    value = float(_scalar(arrays, name, "fiu", default))
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be finite, not {value}")
+    return value
+
+
+def _classes(arrays: Arrays) -> tuple[Label, ...]:
+    """Return the labels of the classes; empty without classes. Raises ValueError."""
+    classes = arrays["classes"]
+    if classes.ndim != 1 or len(classes) == 1 or classes.dtype.kind not in "fiuU":
+        raise ValueError(f"classes are {classes.dtype} of shape {classes.shape}")
+    return tuple(classes.tolist())
 
 
 def _by_row(sums: Callable[[npt.NDArray[Any]], Float64], weights: npt.NDArray[Any]) -> Float64:

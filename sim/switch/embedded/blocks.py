@@ -15,6 +15,7 @@ from fanin.sim.switch.embedded.context import BlockContext
 from fanin.sim.switch.embedded.description import DigestInfo, ExternInfo, TableInfo
 from fanin.sim.switch.embedded.errors import P4Error, Position, Unsupported
 from fanin.sim.switch.embedded.names import annotated_id, annotated_words, control_name
+from fanin.sim.switch.embedded.preprocessor import is_bundled
 from fanin.sim.switch.embedded.records import Records
 from fanin.sim.switch.embedded.source import Source
 from fanin.sim.switch.embedded.tables_code import TableCode
@@ -92,6 +93,8 @@ class Generator:
     ) -> str:
         """Emit code of an extern's instance; return its Python name."""
         python_class = self.extern_class(node.position, kind.declaration.name)
+        if not is_bundled(kind.declaration.position):
+            raise Unsupported(node.position, f"a second declaration of the extern {kind.declaration.name}")
         arguments = []
         for argument in node.arguments:
             if argument.value is None:

@@ -10,6 +10,7 @@ from typing import Any
 from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.errors import P4Error, Position, Unsupported
 from fanin.sim.switch.embedded.expressions import Expressions
+from fanin.sim.switch.embedded.preprocessor import is_bundled
 from fanin.sim.switch.embedded.types import BOOL, INTEGER, VOID, Bindings, Bits, Type, base_of
 
 _HEADER_METHODS = {"isValid": BOOL, "setValid": VOID, "setInvalid": VOID}
@@ -145,7 +146,7 @@ class Calls(Expressions):
         if isinstance(result, types.Variable):
             raise P4Error(node.position, f"the type argument of {function.name} is missing")
         node.type = result
-        if function.name == "static_assert" and function.body is None:
+        if function.name == "static_assert" and is_bundled(function.position):
             condition = node.arguments[0].value
             node.constant = None if condition is None else condition.constant
             if not node.constant:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from fanin.sim.switch.embedded import ast, budget, types
 from fanin.sim.switch.embedded.body import Body, Place, Store
 from fanin.sim.switch.embedded.errors import Unsupported
+from fanin.sim.switch.embedded.preprocessor import is_bundled
 from fanin.sim.switch.embedded.records import signed_code
 from fanin.sim.switch.embedded.types import BOOL, VOID, Bits, base_of, is_scalar, width_of
 from fanin.sim.switch.embedded.values_code import has_effects
 
 _OUT_DIRECTIONS = ("out", "inout")
 _PACKET_METHODS = {"packet_in": ("extract", "lookahead", "advance", "length"), "packet_out": ("emit",)}
+_CORE_FUNCTIONS = ("verify", "static_assert", "digest")  # with code of their own
 
 
 class CallBody(Body):
@@ -163,7 +165,10 @@ class CallBody(Body):
     def _call_extern(self, node: ast.Call) -> str:
         function = node.callee.target
         owner = function.owner.name if function.owner else ""
-        if function.name in _PACKET_METHODS.get(owner, ()):
+        is_packet_method = function.name in _PACKET_METHODS.get(owner, ())
+        if is_packet_method or (function.name in _CORE_FUNCTIONS and not owner):
+            _check_origin(node, function)
+        if is_packet_method:
             code: str = getattr(self, f"_{owner}_{function.name}")(node)
             return code
         if function.name == "verify" and not owner:
@@ -225,6 +230,7 @@ class CallBody(Body):
             names = python_class.functions
         if function.name not in names:
             raise Unsupported(node.position, f"the extern function {function.name}")
+        _check_origin(node, function)
         name = names[function.name]
         method = getattr(python_class, name)
         codes, stores = self._extern_arguments(node)
@@ -416,6 +422,12 @@ class CallBody(Body):
         with self.source.block(f"if not {codes[0]}:"):
             self.source.emit(f"raise Reject({codes[1]})")
         return "None"
+
+
+def _check_origin(node: ast.Call, function: ast.Function) -> None:
+    """Raise Unsupported for a call of an implemented extern function with the program's own declaration."""
+    if not is_bundled(function.position):
+        raise Unsupported(node.position, f"a second declaration of the extern function {function.name}")
 
 
 def _is_next(node: ast.Expression) -> bool:

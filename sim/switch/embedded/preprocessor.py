@@ -38,6 +38,10 @@ _UNARY = {"!": lambda a: int(not a), "-": lambda a: -a, "+": lambda a: a, "~": l
 _MAX_SHIFT = 64  # maximum bits of a shift in #if
 
 
+class _BundledName(str):
+    """Name of a file of this package, in positions."""
+
+
 @dataclass
 class Macro:
     """A macro; ``parameters`` is None for one without parentheses."""
@@ -168,7 +172,7 @@ class Preprocessor:
             text = _read_include(path)
         except (OSError, UnicodeDecodeError) as error:
             raise P4Error(position, f"#include of {name}: {error}") from error
-        return self.run(text, name if path == bundled else str(path), path.parent)
+        return self.run(text, _BundledName(name) if path == bundled else str(path), path.parent)
 
     def _define(self, operands: list[Token], position: Position) -> None:
         if not operands or operands[0].type != "NAME":
@@ -369,6 +373,11 @@ def read_text(path: Path) -> str:
     """
     with path.open(encoding="utf-8") as file:
         return file.read(MAX_TEXT + 1)
+
+
+def is_bundled(position: Position) -> bool:
+    """Return whether a position is in a text of this package, also if a program's file has the same name."""
+    return isinstance(position.file, _BundledName)
 
 
 def _read_include(path: Path) -> str:

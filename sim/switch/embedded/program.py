@@ -19,7 +19,7 @@ from fanin.sim.switch.embedded.lexer import Token
 from fanin.sim.switch.embedded.names import annotated_id, control_name
 from fanin.sim.switch.embedded.parser import parse
 from fanin.sim.switch.embedded.permissive import names as permissive_names
-from fanin.sim.switch.embedded.preprocessor import Preprocessor, read_text
+from fanin.sim.switch.embedded.preprocessor import Preprocessor, is_bundled, read_text
 from fanin.sim.switch.embedded.profiles import Profile
 from fanin.sim.switch.embedded.runtime import (
     NAMES,
@@ -35,11 +35,9 @@ from fanin.sim.switch.embedded.trace import TracedTable, Tracer
 from fanin.sim.switch.embedded.v1model import Meter, V1Model
 
 ARCHITECTURES = {architecture.package: architecture for architecture in (V1Model, Tna)}
-_INTERNAL = "internal error"
 #: Macros of p4c, and of its driver for each target.
 P4C = {"__p4c__": "1", "__p4c_major__": "1", "__p4c_minor__": "2", "__p4c_patchlevel__": "5"}
 TARGETS = {"bmv2": {"__TARGET_BMV2__": "1"}, "tofino": {"__TARGET_TOFINO__": "1"}}
-ARCHITECTURE_FILES = frozenset({"v1model.p4", "tna.p4"})  # replaced by our own texts
 TOFINO_FILES = frozenset({"tna.p4"})
 
 
@@ -80,7 +78,11 @@ def load(
     except RecursionError:
         raise Unsupported(Position(name, 1, 1), "a text nested this deep") from None
     except Exception as error:  # an unexpected case must not give a wrong result
-        raise Refused(Position(name, 1, 1), f"{_INTERNAL}: {type(error).__name__}: {error}") from error
+        raise _internal_error(Position(name, 1, 1), error) from error
+
+
+def _internal_error(position: Position, error: Exception) -> Refused:
+    return Refused(position, f"internal error: {type(error).__name__}: {error}")
 
 
 def _preprocess(
@@ -116,9 +118,9 @@ class Program:
         ):
             raise P4Error(Position(name, 1, 1), "there is no package instance main")
         package = main.type.declaration.name
-        declared = main.type.declaration.position.file
-        if package not in ARCHITECTURES or Path(declared).name not in ARCHITECTURE_FILES:
-            raise Unsupported(main.position, f"architecture {package} (package of {declared})")
+        declared = main.type.declaration.position
+        if package not in ARCHITECTURES or not is_bundled(declared):
+            raise Unsupported(main.position, f"architecture {package} (package of {declared.file})")
         self.name = name
         self._runtime = ARCHITECTURES[package]
         self.architecture = self._runtime.name
@@ -295,6 +297,8 @@ class Switch:
             exec(program._code, names)
         except RunRefused as error:
             raise error.refused(program.position_of(error), str(error)) from error
+        except Exception as error:  # externs that macros changed, such as a constructor's parameters
+            raise _internal_error(program.position_of(error), error) from error
         self._tables: dict[str, Table] = {}
         for python, info in program._python_tables.items():
             table = Table(info, names) if tracer is None else TracedTable(info, names, tracer)
@@ -463,9 +467,7 @@ class Switch:
         except OSError:  # the reader of the trace has gone
             raise
         except Exception as error:  # an unexpected case must not give a wrong result
-            raise Refused(
-                self.program.position_of(error), f"{_INTERNAL}: {type(error).__name__}: {error}"
-            ) from error
+            raise _internal_error(self.program.position_of(error), error) from error
         departures = [(destination, data) for destination, data in frames if destination in self.ports]
         if self._tracer is not None:
             lost = [

@@ -19,6 +19,7 @@ from fanin.sim.switch.embedded.errors import P4Error, Position, Unsupported
 from fanin.sim.switch.embedded.program import Program, Switch
 
 MAX_BYTES = 1 << 20  #: of a test
+_PORT = re.compile(r"[0-9]{1,10}")
 _PRIORITY = re.compile(r"(?:(\d+)\s+)?")
 _AFTER_CALL = re.compile(r"\s*(?:=\s*\w+)?")
 _REPLICAS = 1024  # of a multicast group
@@ -104,7 +105,7 @@ class StfTest:
         for number, line in self._lines:
             words = line.split()
             if words[0].lower() in ("packet", "expect"):
-                if len(words) < 2 or not words[1].isdecimal():
+                if len(words) < 2 or not _PORT.fullmatch(words[1]):
                     raise P4Error(Position(self._name, number, 1), f"{words[0]} without a port")
                 ports.add(int(words[1]))
         return ports
@@ -198,8 +199,8 @@ class StfTest:
     def _do_mc_node_associate(self, arguments: str, _line: int) -> None:
         group, node = (int(word, 0) for word in arguments.split())
         self._groups[group].append(node)
-        if sum(len(self._nodes[index][1]) for index in self._groups[group]) > _REPLICAS:
-            raise ValueError(f"a group of more than {_REPLICAS:,} replicas")
+        if sum(max(len(self._nodes[index][1]), 1) for index in self._groups[group]) > _REPLICAS:
+            raise ValueError(f"a group of more than {_REPLICAS:,} replicas; a node without ports counts as one")
         replicas = [
             Replica(port, replica)
             for replica, ports in (self._nodes[index] for index in self._groups[group])

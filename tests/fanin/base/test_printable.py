@@ -97,6 +97,13 @@ def test_streams_are_as_before_when_a_command_has_ended():
     assert (sys.stdout, sys.stderr) == before
 
 
+@pytest.mark.parametrize("redirection", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_closed_stream_takes_output_without_an_error(redirection):
+    command = f"'{sys.executable}' -P -m fanin verilog --list {redirection}"
+    ended = subprocess.run(command, shell=True, capture_output=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
 def test_what_draws_on_purpose_goes_round(monkeypatch):
     inner = io.StringIO()
     monkeypatch.setattr(sys, "stderr", Printable(inner))

@@ -112,12 +112,18 @@ RANDOM = {"draws": 50, "options": {"a": {"log": [0.001, 1]}, "b": {"integer": [2
 
 
 def test_draws_are_of_their_ranges_and_repeat_with_their_seed():
-    found = draw(RANDOM, "random")
+    found = draw(RANDOM, "random", maximum=50)
     assert all(0.001 <= point["a"] <= 1 for point in found)
     assert ({point["b"] for point in found}, {point["c"] for point in found}) == ({2, 3, 4}, {"x", "y"})
     assert sum(point["a"] < 0.032 for point in found) in range(12, 39)  # half of them, on a logarithmic scale
-    assert found == draw(RANDOM, "random")
-    assert found != draw(RANDOM | {"seed": 1}, "random")
+    assert found == draw(RANDOM, "random", maximum=50)
+    assert found != draw(RANDOM | {"seed": 1}, "random", maximum=50)
+
+
+def test_large_integers_are_ends_of_a_range():
+    table = {"draws": 1, "options": {"a": {"uniform": [-(10**308), 10**308]}}}
+    ((name, value),) = draw(table, "random", maximum=1)[0].items()
+    assert (name, type(value)) == ("a", float)
 
 
 WRONG = {
@@ -149,10 +155,12 @@ WRONG = {
     PS + "seeds = 0\n[[grid]]\nworkers = 2": "seeds must be at least 1",
     PS + "seeds = []\n[[grid]]\nworkers = 2": "seeds must be a number of seeds or a list",
     'command = "p4 check"\nseeds = 2\n[[grid]]\nworkers = 2': "seeds.seed: fanin p4 check has no option --seed",
-    PS + "timeout = 0\n[[grid]]\nworkers = 2": "timeout must be above 0, not 0",
+    PS + "timeout = 0\n[[grid]]\nworkers = 2": "timeout must be above 0 and finite, not 0",
+    PS + f"timeout = {10**400}\n[[grid]]\nworkers = 2": "timeout must be above 0 and finite",
     PS + "figures = [1]\n[[grid]]\nworkers = 2": "figures must be a list of texts",
     PS + "[random]\ndraws = 3": "random.options: must be a table of what is drawn",
     PS + "[random]\ndraws = 0\n[random.options]\nrate = [1]": "random.draws: must be an integer of at least 1",
+    PS + "[random]\ndraws = 100001\n[random.options]\nrate = [1]": "random.draws: must be at most 100,000",
     PS + "[random]\ndraws = 1\n[random.options]\nrate = {log = [0, 1]}": "must be two numbers above 0",
     PS + f"[random]\ndraws = 1\n[random.options]\nslots = {{integer = [1, {10**400}]}}": "must be two integers",
     PS

@@ -325,7 +325,8 @@ class TestBadInput:
         assert what in _bad(capsys, "run", program, "--in", f"1={path}", "--out", tmp_path / "out")
 
     def test_an_input_without_a_port(self, capsys, program, tmp_path):
-        assert "must be PORT=FILE" in _bad(capsys, "run", program, "--in", "a.pcap", "--out", tmp_path)
+        for file in ("a.pcap", f"{'9' * 5000}=a.pcap"):
+            assert "must be PORT=FILE" in _bad(capsys, "run", program, "--in", file, "--out", tmp_path)
 
     def test_entries_that_do_not_fit(self, capsys, program, tmp_path):
         capture = _capture(tmp_path / "1.pcap", [])

@@ -1,5 +1,7 @@
 """One process writes a folder; of a process that was killed the next one deletes what is not whole."""
 
+import contextlib
+import errno
 import os
 import signal
 import socket
@@ -93,6 +95,19 @@ def test_a_killed_command_leaves_its_folder_to_the_next_one(holder, tmp_path):
     with sole_writer(folder), output_directory(folder) as scratch:
         (scratch / "run.json").write_text("{}")
     assert {path.name for path in folder.iterdir()} == {MANIFEST_FILE, "run.json"}
+
+
+def test_a_full_disk_leaves_no_name_of_a_writer(tmp_path, monkeypatch):
+    @contextlib.contextmanager
+    def full(name, folder):
+        os.close(os.open(name, os.O_WRONLY | os.O_CREAT, dir_fd=folder))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        yield
+
+    monkeypatch.setattr("fanin.runs.lock.new_file", full)
+    with pytest.raises(InputError, match="No space left on device"), sole_writer(tmp_path / "a" / "b"):
+        pass
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_writer_of_another_machine_is_named_with_it(tmp_path):

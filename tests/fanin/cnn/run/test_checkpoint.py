@@ -20,6 +20,7 @@ from fanin.cnn.run.initial import load_initial_states
 from fanin.cnn.run.measures import Tally
 from fanin.planner.model.load import load_model
 from fanin.planner.plan.network import unplanned
+from fanin.runs.states import load_state, save_state
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +143,24 @@ def test_a_state_of_another_model_is_foreign(saved, network):
     stages = [*network.stages[:2], replace(network.stages[2], layer=norm), *network.stages[3:]]
     said = refusal(load_checkpoint, saved, replace(network, stages=tuple(stages)))
     assert said == f"{saved}: holds a state of another model of that name, not of digits_cnn"
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"model": None}, '"model" must be a text of one line, not null'),
+        ({"tallies": None}, "tallies: must be an object, not null"),
+        ({"tallies": {"rtl": 1}}, "tallies.rtl: must be an object, not 1"),
+        ({"tallies": {"rtl": {"frames": 1, "loss": "1", "right": 0}}}, '"loss" must be a number of at least 0'),
+        ({"epoch": "2"}, '"epoch" must be an integer'),
+        ({"training": 3}, "training: must be an object, not 3"),
+    ],
+)
+def test_a_description_with_other_fields_is_refused(saved, network, changes, cause):
+    """Whoever writes a file can also write its digest."""
+    about, arrays = load_state(saved, "fanin cluster")
+    save_state(saved, about | changes, arrays)
+    assert cause in refusal(load_checkpoint, saved, network)
 
 
 def test_other_files_are_no_checkpoints(tmp_path, network):

@@ -2,13 +2,11 @@
 
 import pytest
 
-from fanin.sim.switch.embedded import P4Error, load
+from fanin.sim.switch.embedded import P4Error, Refused, load
 from fanin.sim.switch.embedded.tna import Tna
 from fanin.sim.switch.embedded.v1model import V1Model
 
 from .programs import PARTS, V1MODEL, v1model
-
-OWN = "#define direct_counter another\n#include <core.p4>\n#include <v1model.p4>\n#undef direct_counter\n"
 
 
 def _refusal(text: str) -> str:
@@ -27,25 +25,69 @@ def test_a_function_that_the_architecture_does_not_list_is_refused(name):
         )
 
 
-def _with_own_counter(member: str, instance: str, apply: str) -> str:
-    """Return a program for which ``#define`` frees the name ``direct_counter``, to declare it anew."""
-    own = f"extern direct_counter {{ direct_counter(CounterType type); {member} }}"
-    text = V1MODEL.format(
-        **{**PARTS, "locals": f"direct_counter(CounterType.packets) c {instance};", "apply": apply}
-    )
-    return text.replace("#include <core.p4>\n#include <v1model.p4>\n", OWN + own)
+def _with_macro(macro: str, **parts: str) -> str:
+    """Return a program for which ``macro`` changes fanin's text of the architecture."""
+    text = V1MODEL.format(**{**PARTS, **parts})
+    include, name = "#include <v1model.p4>\n", macro.split()[0]
+    return text.replace(include, f"#define {macro}\n{include}#undef {name}\n")
 
 
 @pytest.mark.parametrize("name", ["__getattribute__", "__call__", "__init__", "hit"])
 def test_a_method_that_the_architecture_does_not_list_is_refused(name):
-    text = _with_own_counter(f"void {name}(string name);", "", f'c.{name}("x");')
+    counter = "direct_counter(CounterType.packets) c;"
+    text = _with_macro(f"count {name}", locals=counter, apply=f"c.{name}();")
     assert f"the extern function {name}" in _refusal(text)
 
 
 @pytest.mark.parametrize("name", ["arch", "zeros", "apply"])
 def test_an_abstract_function_that_the_architecture_does_not_list_is_refused(name):
-    text = _with_own_counter(f"abstract void {name}();", f"= {{ void {name}() {{ }} }}", "")
+    counter = f"direct_counter(CounterType.packets) c = {{ void {name}() {{ }} }};"
+    text = _with_macro(f"count count(); abstract void {name}", locals=counter)
     assert f"the abstract function {name}" in _refusal(text)
+
+
+@pytest.mark.parametrize(
+    ("declaration", "parts"),
+    [
+        ("void hash<T>(out T r, in T b, in bit<8> c)", {"apply": "hash(hdr.h.a, hdr.h.b, hdr.h.c);"}),
+        ("void mark_to_drop(in bit<8> a, in bit<8> b)", {"apply": "mark_to_drop(8w1, 8w2);"}),
+        ("void digest<T>(in T a)", {"apply": "digest(hdr.h.a);"}),
+        ("void log_msg()", {"apply": "log_msg();"}),
+        ("bool static_assert()", {"apply": "static_assert();"}),
+        (
+            "void verify(in bool a)",
+            {"parser": "state start { packet.extract(hdr.h); verify(true); transition accept; }"},
+        ),
+    ],
+    ids=["hash", "mark_to_drop", "digest", "log_msg", "static_assert", "verify"],
+)
+def test_a_listed_function_with_other_parameters_is_refused(declaration, parts):
+    name = declaration.split("(")[0].split("<")[0].split()[-1]
+    with pytest.raises(
+        Refused, match=rf"^test.p4:\d+:\d+: a second declaration of the extern function {name} is"
+    ):
+        v1model(declarations=f"{PARTS['declarations']} extern {declaration};", **parts)
+
+
+def test_a_listed_object_with_a_declaration_of_the_program_is_refused():
+    own = "extern counter { counter(CounterType type, bit<32> size); }"
+    text = _with_macro("counter another", locals="counter(CounterType.packets, 4) c;")
+    text = text.replace("#undef counter\n", f"#undef counter\n{own}")
+    assert _refusal(text).endswith(": a second declaration of the extern counter is not supported here")
+
+
+def test_a_constructor_that_a_macro_changed_is_refused():
+    program = load(_with_macro("size a, bit<32> b", locals="register<bit<8>>(4, 5) r;"), "bad.p4")
+    with pytest.raises(Refused, match=r"^bad.p4:\d+:\d+: internal error: TypeError"):
+        program.switch()
+
+
+def test_a_program_of_an_architectures_name_has_no_architecture_of_its_own():
+    text = "control C(); package V1Switch(C c); control D() { apply { } } V1Switch(D()) main;"
+    with pytest.raises(Refused, match="architecture V1Switch"):
+        load(text, "v1model.p4")
+    with_include = V1MODEL.format(**PARTS)
+    assert load(with_include, "v1model.p4").architecture == "v1model"
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,8 @@ def test_a_group_is_bounded(monkeypatch):
     assert not wrong("mc_mgrp_create 7\n" + node.format(0))
     with pytest.raises(P4Error, match=r"test\.stf:5:1: .*a group of more than 3 replicas"):
         wrong("mc_mgrp_create 7\n" + node.format(0) + node.format(1))
+    with pytest.raises(P4Error, match=r"test\.stf:6:1: .*a group of more than 3 replicas"):
+        wrong("mc_mgrp_create 7\nmc_node_create 1\n" + "mc_node_associate 7 0\n" * 4)
 
 
 STRUCTS = {
@@ -127,6 +129,7 @@ def test_what_is_not_as_expected_is_told(text, what):
         ("add exact_match 1 h.a:0x1ff forward(to:1, mark:1)", "511 does not fit in 8 bits"),
         ("packet 0 0102030", "non-hexadecimal"),
         ("packet x 01", "packet without a port"),
+        (f"packet {'9' * 5000} 01", "packet without a port"),
     ],
 )
 def test_a_malformed_test_is_refused_with_its_line(text, what):

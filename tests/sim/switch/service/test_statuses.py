@@ -67,3 +67,10 @@ def test_a_client_with_room_has_all_statuses_and_another_learns_how(served, clie
         metadata = ((LIMIT_KEY, str(1 << 20)),)
         codes = statuses_of(lambda asked: write(asked, metadata=metadata), request)
     assert codes == [INVALID] * MANY
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "9" * 12, "x", "-1"])
+def test_a_limit_that_is_none_changes_nothing(shared, value):
+    request = write_request([p4r.Update(type=INSERT, entity={"counter_entry": {"counter_id": 5}})])
+    codes = statuses_of(lambda asked: shared.stub.Write(asked, metadata=((LIMIT_KEY, value),)), request)
+    assert codes == [INVALID]
