@@ -75,9 +75,9 @@ def execute(options: BuildOptions, call: Call, say: Callable[[str], None] = prin
         if options.verilog:
             write_verilog(folder / VERILOG_FOLDER, rtl.cosim.nodes)
         write_memory(folder / MEMORY_FOLDER, build.planned.placement)
-        write_build(folder, build, options.plan)
+        document = write_build(folder, build, options.plan)
     if call.as_json:
-        say(json_text(json.loads((output / CLUSTER_BUILD.mark).read_bytes())))
+        say(json_text(document))
     else:
         say(_summary(build, output))
 
@@ -139,15 +139,16 @@ def _copy(source: Path, target: Path, kind: Kind) -> None:
             raise InputError(f"{source / name}: {cause}") from None
 
 
-def write_build(folder: Path, build: Build, plan: Path) -> None:
-    """Write the plan's files and ``build.json`` to ``folder``. ``plan``: folder of the plan."""
+def write_build(folder: Path, build: Build, plan: Path) -> dict[str, Any]:
+    """Write the plan's files and ``build.json``. Return ``build.json``. ``plan``: folder of the plan."""
     _copy(plan, folder / PLAN_FOLDER, PLAN)
-    _write_mark(folder, build)
+    return _write_mark(folder, build)
 
 
-def _write_mark(folder: Path, build: Build) -> None:
-    text = json.dumps(build_json(build) | {"verilog": _verilog(folder)}, indent=2, ensure_ascii=False)
-    (folder / CLUSTER_BUILD.mark).write_text(text + "\n")
+def _write_mark(folder: Path, build: Build) -> dict[str, Any]:
+    document = build_json(build) | {"verilog": _verilog(folder)}
+    (folder / CLUSTER_BUILD.mark).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    return document
 
 
 def build_json(build: Build) -> dict[str, Any]:
