@@ -17,8 +17,8 @@ from fanin.cnn.layers.kinds import layer_kinds
 from fanin.cnn.layers.layer import Layer, Parallelism, Storage
 from fanin.cnn.layers.layer import Shape as LayerShape
 from fanin.cnn.layers.links import NO_CONTEXT, GraphContext, graph_contexts
-from fanin.planner.check.files import Device, LayerEntry, Plan, Shape
 from fanin.planner.check.kinds import CONVOLUTIONS, KINDS, WINDOWS
+from fanin.planner.plan.read import Device, LayerEntry, PlanFiles, Shape
 
 WORD_BITS = 32  # FP32; repeated here, as are all constants of the checker's rules
 BEAT_BITS, BEAT_WORDS = 512, 16  # a beat of memory; frames and parameters occupy whole beats
@@ -53,7 +53,7 @@ def shape_text(shape: Shape) -> str:
     return "×".join(map(str, shape))
 
 
-def derive(plan: Plan) -> tuple[dict[str, Facts], list[str]]:
+def derive(plan: PlanFiles) -> tuple[dict[str, Facts], list[str]]:
     """Return the facts of all layers, and lines about the first layer that cannot be built, if any.
 
     With such lines, the facts end before that layer.

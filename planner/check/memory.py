@@ -10,12 +10,12 @@ from fanin.cnn.flow.link import Wiring
 from fanin.cnn.flow.sizes import Flow
 from fanin.cnn.layers.layer import Parallelism, Storage
 from fanin.cnn.memory import stage_bytes
-from fanin.planner.check.files import LayerEntry, Plan
 from fanin.planner.check.layers import Facts, component
 from fanin.planner.check.rates import differ
+from fanin.planner.plan.read import LayerEntry, PlanFiles
 
 
-def memory_rule(plan: Plan, facts: Mapping[str, Facts]) -> Iterator[str]:
+def memory_rule(plan: PlanFiles, facts: Mapping[str, Facts]) -> Iterator[str]:
     """Yield a line for each device whose DRAM is too small, or whose stated utilisation is wrong.
 
     All other rules must hold, since the frames in a ring follow from the times of all layers.
@@ -40,13 +40,13 @@ def memory_rule(plan: Plan, facts: Mapping[str, Facts]) -> Iterator[str]:
             yield f"{device.name}: utilisation dram_bytes is {stated_text}, not {expected_text}"
 
 
-def stages(plan: Plan) -> tuple[Stage, ...]:
+def stages(plan: PlanFiles) -> tuple[Stage, ...]:
     """Return the plan's layers as stages of a network."""
     numbers = {layer.name: number for number, layer in enumerate(plan.layers)}
     return tuple(_stage(plan, entry, numbers) for entry in plan.layers)
 
 
-def _stage(plan: Plan, entry: LayerEntry, numbers: Mapping[str, int]) -> Stage:
+def _stage(plan: PlanFiles, entry: LayerEntry, numbers: Mapping[str, int]) -> Stage:
     sources = tuple(numbers[edge.source] for edge in plan.input_edges[entry.name])
     layer = component(entry, tuple(plan.layers[source].output for source in sources), entry.gradient)
     return Stage(entry.name, layer, Parallelism(**entry.parallelism), sources, Storage(entry.parameters))

@@ -1,4 +1,4 @@
-"""Checker of a plan: reads its files and checks every rule, independently of the search.
+"""Checker of a plan's files: checks every rule, independently of the search.
 
 The checker derives exact figures from shapes and graph, and compares the plan's figures with them. The rules
 are in docs/systems/planner.md.
@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from fanin.planner.check.devices import wrong_files
-from fanin.planner.check.files import Connection, Edge, Plan, read_plan
 from fanin.planner.check.kinds import KINDS
 from fanin.planner.check.layers import Facts, derive, dimensions, shape_text
 from fanin.planner.check.memory import memory_rule
 from fanin.planner.check.rates import RATE_RULES, differ
+from fanin.planner.plan.read import Connection, Edge, PlanFiles, read_plan
 
 Layers = Mapping[str, Facts]
 
@@ -23,10 +23,13 @@ Layers = Mapping[str, Facts]
 def check_plan(directory: Path) -> list[str]:
     """Return a line for each broken rule of the plan in ``directory``; none for a valid plan.
 
-    If the graph itself is broken, only lines about the graph are returned. Raises InputError, with file and
-    field, for missing or malformed input.
+    Raises InputError, with file and field, for missing or malformed input.
     """
-    plan = read_plan(directory)
+    return broken_rules(read_plan(directory))
+
+
+def broken_rules(plan: PlanFiles) -> list[str]:
+    """Return a line for each broken rule. If the graph itself is broken, all lines are about the graph."""
     violations = list(_graph(plan))
     if violations:
         return violations
@@ -37,7 +40,7 @@ def check_plan(directory: Path) -> list[str]:
     return violations or list(memory_rule(plan, facts))
 
 
-def _graph(plan: Plan) -> Iterator[str]:
+def _graph(plan: PlanFiles) -> Iterator[str]:
     """Check that each layer is unique, on an existing device, and has one source for each input of its kind."""
     devices = [device.name for device in plan.devices]
     yield from (f"{name}: there are {n} devices of that name" for name, n in Counter(devices).items() if n > 1)
@@ -62,7 +65,7 @@ def _graph(plan: Plan) -> Iterator[str]:
             yield f"{edge}: {edge.source} does not stand before {edge.target}"
 
 
-def _shapes(plan: Plan, facts: Layers) -> Iterator[str]:
+def _shapes(plan: PlanFiles, facts: Layers) -> Iterator[str]:
     for layer in plan.layers:
         fact = facts[layer.name]
         if layer.inputs != fact.inputs:
@@ -76,7 +79,7 @@ def _shapes(plan: Plan, facts: Layers) -> Iterator[str]:
             yield f"{layer.name}: output {shape_text(layer.output)}, but it makes {shape_text(fact.output)}"
 
 
-def _gradients(plan: Plan, facts: Layers) -> Iterator[str]:
+def _gradients(plan: PlanFiles, facts: Layers) -> Iterator[str]:
     for layer in plan.layers:
         if layer.gradient and not facts[layer.name].gradient:
             yield f"{layer.name}: gradient is true, but no layer before it has parameters"
@@ -84,7 +87,7 @@ def _gradients(plan: Plan, facts: Layers) -> Iterator[str]:
             yield f"{layer.name}: gradient is false, but a layer before it has parameters"
 
 
-def _figures(plan: Plan, facts: Layers) -> Iterator[str]:
+def _figures(plan: PlanFiles, facts: Layers) -> Iterator[str]:
     for layer in plan.layers:
         fact = facts[layer.name]
         for field, stated in layer.figures.items():
@@ -98,7 +101,7 @@ def _figures(plan: Plan, facts: Layers) -> Iterator[str]:
             yield f"{layer.name}: delay_frames is {float(layer.delay):,}, not {float(fact.delay):,}"
 
 
-def _parallelism(plan: Plan, facts: Layers) -> Iterator[str]:
+def _parallelism(plan: PlanFiles, facts: Layers) -> Iterator[str]:
     for layer in plan.layers:
         divided = dimensions(layer, facts[layer.name])
         for field, value in layer.parallelism.items():
@@ -109,13 +112,13 @@ def _parallelism(plan: Plan, facts: Layers) -> Iterator[str]:
                 yield f"{layer.name}: {field} = {value} does not divide {size:,} {title}"
 
 
-def _storage(plan: Plan, facts: Layers) -> Iterator[str]:
+def _storage(plan: PlanFiles, facts: Layers) -> Iterator[str]:
     for layer in plan.layers:
         if layer.parameters == "dram" and not facts[layer.name].figures["parameter_words"]:
             yield f"{layer.name}: parameters are in dram, but {layer.kind} has none"
 
 
-def _host(plan: Plan, facts: Layers) -> Iterator[str]:
+def _host(plan: PlanFiles, facts: Layers) -> Iterator[str]:
     inputs = {layer.name for layer in plan.layers if layer.kind == "input"}
     for layer in plan.layers:
         input_sources = [edge.source for edge in plan.input_edges[layer.name] if edge.source in inputs]
@@ -127,7 +130,7 @@ def _host(plan: Plan, facts: Layers) -> Iterator[str]:
         yield f"{layer.name}: is on {layer.device}, but {reason} and has to be on the host's {plan.host}"
 
 
-def _hops(plan: Plan, facts: Layers) -> Iterator[str]:
+def _hops(plan: PlanFiles, facts: Layers) -> Iterator[str]:
     for layer in plan.layers:
         edges = [edge for edge in plan.input_edges[layer.name] if not plan.is_label(edge)]
         hops = [facts[edge.source].hops + plan.is_cut(edge) for edge in edges]
@@ -136,7 +139,7 @@ def _hops(plan: Plan, facts: Layers) -> Iterator[str]:
             yield f"{layer.name}: hops {hops_text}"
 
 
-def _edges(plan: Plan, facts: Layers) -> Iterator[str]:
+def _edges(plan: PlanFiles, facts: Layers) -> Iterator[str]:
     for edge in plan.edges:
         bits = facts[edge.source].bits
         if edge.bits != bits:
@@ -150,7 +153,7 @@ def _edges(plan: Plan, facts: Layers) -> Iterator[str]:
             yield f"{edge}: stays on {source}, but has connection {edge.connection}"
 
 
-def _connections(plan: Plan, facts: Layers) -> Iterator[str]:
+def _connections(plan: PlanFiles, facts: Layers) -> Iterator[str]:
     """Check that each cut edge has one connection, which agrees with the edge."""
     for edge in plan.edges:
         if edge.connection is None or not plan.is_cut(edge):
@@ -169,7 +172,7 @@ def _connections(plan: Plan, facts: Layers) -> Iterator[str]:
 
 
 def _connection_agrees(
-    plan: Plan, facts: Layers, index: int, connection: Connection, edge: Edge
+    plan: PlanFiles, facts: Layers, index: int, connection: Connection, edge: Edge
 ) -> Iterator[str]:
     bits = facts[edge.source].bits
     ends = (("from", connection.source, edge.source), ("to", connection.target, edge.target))
@@ -189,7 +192,7 @@ def _connection_agrees(
         yield f"connection {index}: hops is {connection.hops}, not {hops}"
 
 
-def _priorities(plan: Plan, facts: Layers) -> Iterator[str]:
+def _priorities(plan: PlanFiles, facts: Layers) -> Iterator[str]:
     for device in plan.devices:
         used: dict[int, int] = {}
         for index, edge in plan.connection_edges.items():
@@ -203,7 +206,7 @@ def _priorities(plan: Plan, facts: Layers) -> Iterator[str]:
             used[priority] = index
 
 
-RULES: tuple[Callable[[Plan, Layers], Iterator[str]], ...] = (
+RULES: tuple[Callable[[PlanFiles, Layers], Iterator[str]], ...] = (
     *(_shapes, _gradients, _figures, _parallelism, _storage, _host, _hops, _edges, _connections, _priorities),
     *RATE_RULES,
     wrong_files,

@@ -10,12 +10,12 @@ import pytest
 
 from fanin.base.errors import InputError
 from fanin.cnn.layers.layer import Storage
-from fanin.planner.check.files import read_plan
 from fanin.planner.cluster import load_cluster
 from fanin.planner.model.load import load_model
 from fanin.planner.plan.digest import plan_digest
 from fanin.planner.plan.network import STORE_SHARE, _pace, read_network
 from fanin.planner.plan.plan import make_plan
+from fanin.planner.plan.read import read_plan
 from fanin.planner.plan.write import plan_documents, write_documents
 from fanin.planner.search.instance import Instance
 from fanin.planner.search.limits import Limits

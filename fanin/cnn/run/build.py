@@ -25,7 +25,7 @@ from fanin.cnn.run.contents import predicted_json, sizes_json, write_memory
 from fanin.cnn.run.options import ENCAPS, LINKS, BuildOptions
 from fanin.planner.cluster import load_cluster
 from fanin.planner.model.load import load_model
-from fanin.planner.plan.network import PlannedNetwork, read_network
+from fanin.planner.plan.network import PlannedNetwork, planned_network, read_network
 from fanin.planner.plan.plan import make_plan
 from fanin.planner.search.instance import Instance
 from fanin.planner.search.limits import Limits
@@ -95,8 +95,8 @@ def planned_build(plan: Path, arithmetic: str, wires: Wires = RELIABLE_L2) -> Bu
 def default_build(folder: Path) -> Build:
     """Plan the default model for the default cluster, and write its build to a folder."""
     instance = Instance(load_model(MODEL), load_cluster(CLUSTER))
-    write_plan(folder / PLAN_FOLDER, make_plan(instance, Limits(seconds=SECONDS, workers=1)))
-    build = Build(read_network(folder / PLAN_FOLDER), "c")
+    plan = make_plan(instance, Limits(seconds=SECONDS, workers=1))
+    build = Build(planned_network(write_plan(folder / PLAN_FOLDER, plan)), "c")
     _write_mark(folder, build)
     return build
 

@@ -1,9 +1,9 @@
-"""Reader of a plan's files for the checker: typed records of the JSON files."""
+"""Reader of a plan's JSON files as typed records. The checker uses it; it knows nothing of the search."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -13,6 +13,7 @@ from typing import Any
 from fanin.base.records import MAX_SIZE, Record, open_record
 from fanin.cnn.layers.family import family_names
 from fanin.planner.check.kinds import CONVOLUTIONS, KINDS, WINDOWS
+from fanin.planner.plan.digest import CONNECTIONS_FILE, DEVICES, PLAN_FILE
 
 Shape = tuple[int, ...]  # rows, columns, channels
 FIGURES = (
@@ -114,9 +115,10 @@ class DeviceFile:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlanFiles:
     """Contents of all files of a plan."""
 
+    model: str  #: name of the model
     host: str  #: name of the host's device
     devices: tuple[Device, ...]
     throughput: Fraction  #: frames per second
@@ -168,20 +170,31 @@ class Plan:
         return {layer.name for layer in self.layers if layer.kind == "soft_cross_loss"}
 
 
-def read_plan(directory: Path) -> Plan:
+def read_plan(directory: Path) -> PlanFiles:
     """Read the plan in a folder. Raises InputError, with file and field, for missing fields and wrong types."""
-    plan = open_record(directory / "plan.json")
+    device_files = [path.name for path in (directory / DEVICES).glob("*.json")]
+    return _plan(lambda name: open_record(directory / name), device_files)
+
+
+def plan_of(documents: Mapping[str, Any]) -> PlanFiles:
+    """Return the plan in the documents of ``planner/plan/write.py``."""
+    return _plan(lambda name: Record(name, "", documents[name]), ())
+
+
+def _plan(open_file: Callable[[str], Record], device_files: Iterable[str]) -> PlanFiles:
+    """Return the plan in JSON files. ``device_files``: names of the files in the folder of devices."""
+    plan = open_file(PLAN_FILE)
     cluster, limit = plan.record("cluster"), plan.record("limit")
     devices = tuple(_device(item) for item in cluster.records("devices"))
     layers = tuple(_layer(item) for item in plan.records("layers"))
-    for field in ("fanin", "model"):
-        plan.text(field)
+    plan.text("fanin")
+    model = plan.text("model")
     plan.integer("split", 1)
     used_names = {layer.device for layer in layers}
     used = [device.name for device in devices if device.name in used_names]
-    folder = directory / "devices"
     resource = limit.text("resource", (*RATES, "cycles"))
-    return Plan(
+    return PlanFiles(
+        model=model,
         host=cluster.text("host"),
         devices=devices,
         throughput=_positive(plan, "throughput"),
@@ -197,11 +210,9 @@ def read_plan(directory: Path) -> Plan:
         utilisation={device.name: _utilisation(plan, device.name) for device in devices},
         layers=layers,
         edges=tuple(_edge(item) for item in plan.records("edges")),
-        connections=tuple(
-            _connection(item) for item in open_record(directory / "connections.json").records("connections")
-        ),
-        files={name: _device_file(folder / f"{name}.json") for name in used},
-        strays=tuple(sorted(path.name for path in folder.glob("*.json") if path.stem not in used)),
+        connections=tuple(_connection(item) for item in open_file(CONNECTIONS_FILE).records("connections")),
+        files={name: _device_file(open_file(f"{DEVICES}/{name}.json")) for name in used},
+        strays=tuple(sorted(name for name in device_files if name.removesuffix(".json") not in used)),
     )
 
 
@@ -292,8 +303,7 @@ def _connection(item: Record) -> Connection:
     )
 
 
-def _device_file(path: Path) -> DeviceFile:
-    item = open_record(path)
+def _device_file(item: Record) -> DeviceFile:
     network = [
         (
             entry.integer("id"),
