@@ -33,7 +33,7 @@ from fanin.planner.plan.write import connections_json, plan_documents, plan_json
 from fanin.planner.search.limits import Limits
 from fanin.planner.search.search import PARALLEL_CLIMBS
 from fanin.runs.call import Call
-from fanin.runs.file_options import command_arguments
+from fanin.runs.file_options import request_of
 from fanin.runs.output import PLAN, REPORT_FILE, SWEEP, check_directory, is_kind, json_text, print_json, table
 from fanin.runs.progress import StatusLine
 from fanin.runs.provenance.document import run_directory
@@ -72,7 +72,7 @@ def execute(options: PlanOptions, call: Call, say: Callable[[str], None] = print
     counts = counts or [len(cluster.devices)]
     cluster.first(max(counts))  # said before the search for fewer
     plans: list[SweepPoint] = []
-    with run_directory(output, kind, command_arguments(call, options)) as folder, StatusLine() as status:
+    with run_directory(output, kind, request_of(call, options)) as folder, StatusLine() as status:
 
         def work(pool: ProcessPoolExecutor | None, report: Report) -> Iterator[SweepPoint]:
             return sweep(

@@ -30,7 +30,7 @@ from fanin.planner.plan.plan import make_plan
 from fanin.planner.search.instance import Instance
 from fanin.planner.search.limits import Limits
 from fanin.runs.call import Call
-from fanin.runs.file_options import command_arguments
+from fanin.runs.file_options import request_of
 from fanin.runs.output import (
     CLUSTER_BUILD,
     PLAN,
@@ -69,7 +69,7 @@ def execute(options: BuildOptions, call: Call, say: Callable[[str], None] = prin
     check_directory(output, CLUSTER_BUILD)
     build = planned_build(options.plan, options.arith)
     build = replace(build, wires=wires_of(options, build.planned.placement))
-    with run_directory(output, CLUSTER_BUILD, command_arguments(call, options)) as folder:
+    with run_directory(output, CLUSTER_BUILD, request_of(call, options)) as folder:
         # the simulator is cached outside this folder
         rtl = Rtl(build.planned, build.arithmetic, build.wires)
         if options.verilog:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import shutil
@@ -31,7 +30,7 @@ from fanin.glm.run.setup import trainers_of
 from fanin.glm.run.state import About, data_digest, names_of, training_of
 from fanin.glm.run.summary import summary, summary_of_classes
 from fanin.runs.call import Call
-from fanin.runs.file_options import command_arguments
+from fanin.runs.file_options import request_of
 from fanin.runs.live import LiveFile
 from fanin.runs.lock import sole_writer
 from fanin.runs.manifest import list_files, make_folder
@@ -121,7 +120,7 @@ class _Command:
     ):
         assert options.output is not None
         self.options, self.call, self.output, self.earlier = options, call, options.output, earlier
-        self._say = say
+        self._say, self._request = say, request_of(call, options)
         self._wave = wave
         self._result: TrainResult | ClassesResult | None = None
         self._record: dict[str, Any] = {}  # content of the folder's run.json
@@ -172,7 +171,7 @@ class _Command:
             with (
                 sole_writer(self.output),
                 self._live,
-                run_directory(self.output, RUN, self._asked(), is_locked=True) as folder,
+                run_directory(self.output, RUN, self._request, is_locked=True) as folder,
             ):
                 yield self._trainers(), folder
             return
@@ -181,17 +180,14 @@ class _Command:
             if earlier and earlier.folder.resolve() == self.output.resolve():
                 runs = self._trainers()
                 write_unended(self.output, runs[0])
-                note_resumption(self.output, self._asked(), ignored=COUNTED)
+                note_resumption(self.output, self._request, ignored=COUNTED)
             else:
-                with run_directory(self.output, RUN, self._asked(), is_locked=True) as folder:
+                with run_directory(self.output, RUN, self._request, is_locked=True) as folder:
                     runs = self._trainers()
                     self._prepare(runs, folder)
                 list_files(self.output, RUN.files)
             yield runs, self.output.absolute()  # simulators work in another folder
             renew_results(self.output, RUN)
-
-    def _asked(self) -> argparse.Namespace:
-        return command_arguments(self.call, self.options)
 
     def _prepare(self, runs: list[Trainer], folder: Path) -> None:
         """Fill a new folder: run.json of an unfinished run, and states of the earlier run."""

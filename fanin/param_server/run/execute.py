@@ -23,7 +23,7 @@ from fanin.report.failure import failure_page
 from fanin.report.unit import Unit
 from fanin.runs.call import Call
 from fanin.runs.diagnosis import record_of
-from fanin.runs.file_options import command_arguments
+from fanin.runs.file_options import request_of
 from fanin.runs.live import LiveFile, RunStatus
 from fanin.runs.lock import sole_writer
 from fanin.runs.output import (
@@ -90,8 +90,8 @@ def _run(
     outside = {PCAP_FILE: options.pcap} if options.pcap else {}
     meetings = MeetingTimes()
     live = LiveFile(output, "ps train", title=setup.options.data, unit="gradients")
-    arguments = command_arguments(call, options)
-    directory = run_directory(output, PARAM_SERVER_RUN, arguments, outside=outside, is_locked=True)
+    request = request_of(call, options)
+    directory = run_directory(output, PARAM_SERVER_RUN, request, outside=outside, is_locked=True)
     with sole_writer(output), live, directory as folder, RunStatus(live) as status:
         status.stage("reading the samples")
         outputs = {"pcap": folder / PCAP_FILE if options.pcap else None, "link_log": folder / LINK_LOG}

@@ -20,7 +20,7 @@ from fanin.ring.run.setup import Setup, resolve, setup_of
 from fanin.ring.run.summary import summary
 from fanin.runs.call import Call
 from fanin.runs.diagnosis import record_of
-from fanin.runs.file_options import command_arguments
+from fanin.runs.file_options import request_of
 from fanin.runs.live import LiveFile, RunStatus
 from fanin.runs.lock import sole_writer
 from fanin.runs.output import (
@@ -61,8 +61,7 @@ def execute(options: RingOptions, call: Call, say: Callable[[str], None] = print
     options, earlier = resolve(replace(options, output=output), call)
     outside = {PCAP_FILE: options.pcap} if options.pcap else {}
     live = LiveFile(output, "ring train", title=str(options.resume or options.data), unit="steps")
-    arguments = command_arguments(call, options)
-    directory = run_directory(output, RING_RUN, arguments, outside=outside, is_locked=True)
+    directory = run_directory(output, RING_RUN, request_of(call, options), outside=outside, is_locked=True)
     with waveform(options, rtl=options.on is Platform.RTL) as wave:
         with sole_writer(output), live, RunStatus(live) as status, directory as folder:
             status.stage("reading the samples")
