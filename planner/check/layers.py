@@ -10,15 +10,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
 from math import gcd, prod
-from typing import Any
 
 from fanin.cnn.layers.family import Family, RamKind, family
-from fanin.cnn.layers.kinds import layer_kinds
 from fanin.cnn.layers.layer import Layer, Parallelism, Storage
-from fanin.cnn.layers.layer import Shape as LayerShape
 from fanin.cnn.layers.links import NO_CONTEXT, GraphContext, graph_contexts
 from fanin.planner.check.kinds import CONVOLUTIONS, KINDS, WINDOWS
-from fanin.planner.plan.read import Device, LayerEntry, PlanFiles, Shape
+from fanin.planner.plan.read import Device, LayerEntry, PlanFiles, Shape, layer_of
 
 WORD_BITS = 32  # FP32; repeated here, as are all constants of the checker's rules
 BEAT_BITS, BEAT_WORDS = 512, 16  # a beat of memory; frames and parameters occupy whole beats
@@ -73,7 +70,7 @@ def derive(plan: PlanFiles) -> tuple[dict[str, Facts], list[str]]:
             facts[e.source].gradient or facts[e.source].figures["parameter_words"] > 0 for e in edges
         )
         hops = [facts[e.source].hops + plan.is_cut(e) for e in edges if not plan.is_label(e)]
-        hardware_layers.append(component(layer, inputs, gradient))
+        hardware_layers.append(layer_of(layer, inputs, gradient))
         facts[layer.name] = _facts(
             layer, inputs, hardware_layers[-1], hops[0] if hops else 0, devices[layer.device]
         )
@@ -317,19 +314,6 @@ def dimensions(layer: LayerEntry, facts: Facts) -> dict[str, tuple[int, str]]:
         limits["poc"] = (facts.output[2] // layer.groups, f"output channels{group}")
         limits["ph"] = (facts.output[1], "columns")
     return limits
-
-
-def component(layer: LayerEntry, inputs: tuple[Shape, ...], gradient: bool) -> Layer:
-    """Return the hardware of a layer, which must be valid."""
-    fields: dict[str, Any] = {"inputs": tuple(LayerShape(*shape) for shape in inputs), "gradient": gradient}
-    if layer.kind == "input":
-        fields["shape"] = LayerShape(*layer.output)
-    if layer.kind in WINDOWS:
-        fields |= {"kernel": layer.kernel, "stride": layer.stride, "padding": layer.padding}
-    fields |= layer.constants
-    if layer.kind in CONVOLUTIONS:
-        fields |= {"output_channels": layer.output_channels, "groups": layer.groups}
-    return layer_kinds()[layer.kind](**fields)
 
 
 def device_family(device: Device) -> Family:

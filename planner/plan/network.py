@@ -18,7 +18,6 @@ from fanin.cnn.flow.predict import Prediction, predict_long
 from fanin.cnn.flow.verdict import Liveness, check_liveness, conclusive_frames
 from fanin.cnn.layers.layer import Parallelism
 from fanin.cnn.parts import Placement
-from fanin.planner.check.memory import stages
 from fanin.planner.check.plan import broken_rules
 from fanin.planner.model.graph import Model
 from fanin.planner.plan.digest import CONNECTIONS_FILE, DEVICES, DIGEST, PLAN_FILE, plan_digest
@@ -107,7 +106,7 @@ def _planned(plan: PlanFiles, location: str, digest: str) -> PlannedNetwork:
     if violations := broken_rules(plan):
         raise InputError(f"{location}: breaks a rule, plan again: {violations[0]}")
     clock = _clock(location, plan)
-    network = _trainable(location, Network(plan.model, stages(plan)))
+    network = _trainable(location, plan.network)
     cycles = tuple(layer.figures["cycles"] for layer in plan.layers)
     placement = _placement(location, plan, network, clock)
     return PlannedNetwork(

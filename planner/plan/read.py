@@ -11,7 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from fanin.base.records import MAX_SIZE, Record, open_record
+from fanin.cnn.facts import Network, Stage
 from fanin.cnn.layers.family import family_names
+from fanin.cnn.layers.kinds import layer_kinds
+from fanin.cnn.layers.layer import Layer, Parallelism, Storage
+from fanin.cnn.layers.layer import Shape as LayerShape
 from fanin.planner.check.kinds import CONVOLUTIONS, KINDS, WINDOWS
 from fanin.planner.plan.digest import CONNECTIONS_FILE, DEVICES, PLAN_FILE
 
@@ -148,6 +152,20 @@ class PlanFiles:
         """Edges into each layer, in the order of its inputs."""
         return {layer.name: [e for e in self.edges if e.target == layer.name] for layer in self.layers}
 
+    @cached_property
+    def network(self) -> Network:
+        """Network of the layers with their parallelism and storage. The graph must be valid."""
+        numbers = {layer.name: number for number, layer in enumerate(self.layers)}
+
+        def stage(entry: LayerEntry) -> Stage:
+            sources = tuple(numbers[edge.source] for edge in self.input_edges[entry.name])
+            layer = layer_of(entry, tuple(self.layers[source].output for source in sources), entry.gradient)
+            return Stage(
+                entry.name, layer, Parallelism(**entry.parallelism), sources, Storage(entry.parameters)
+            )
+
+        return Network(self.model, tuple(map(stage, self.layers)))
+
     def is_cut(self, edge: Edge) -> bool:
         """Return True if the ends of ``edge`` are on different devices."""
         return self.layer_devices[edge.source] != self.layer_devices[edge.target]
@@ -168,6 +186,19 @@ class PlanFiles:
     @cached_property
     def _losses(self) -> set[str]:
         return {layer.name for layer in self.layers if layer.kind == "soft_cross_loss"}
+
+
+def layer_of(entry: LayerEntry, inputs: tuple[Shape, ...], gradient: bool) -> Layer:
+    """Return the layer of an entry, which must be valid."""
+    fields: dict[str, Any] = {"inputs": tuple(LayerShape(*shape) for shape in inputs), "gradient": gradient}
+    if entry.kind == "input":
+        fields["shape"] = LayerShape(*entry.output)
+    if entry.kind in WINDOWS:
+        fields |= {"kernel": entry.kernel, "stride": entry.stride, "padding": entry.padding}
+    fields |= entry.constants
+    if entry.kind in CONVOLUTIONS:
+        fields |= {"output_channels": entry.output_channels, "groups": entry.groups}
+    return layer_kinds()[entry.kind](**fields)
 
 
 def read_plan(directory: Path) -> PlanFiles:
