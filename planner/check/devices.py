@@ -10,7 +10,7 @@ from typing import Any
 from fanin.planner.check.kinds import CONVOLUTIONS, WINDOWS
 from fanin.planner.check.layers import Facts
 from fanin.planner.check.rates import ROUNDING, differ
-from fanin.planner.plan.read import Device, DeviceFile, LayerEntry, PlanFiles
+from fanin.planner.plan.read import DeviceEntry, DeviceFile, LayerEntry, PlanFiles
 
 
 def wrong_files(plan: PlanFiles, facts: Mapping[str, Facts]) -> Iterator[str]:
@@ -23,7 +23,7 @@ def wrong_files(plan: PlanFiles, facts: Mapping[str, Facts]) -> Iterator[str]:
                 yield f"devices/{device.name}.json: {line}"
 
 
-def _file(plan: PlanFiles, facts: Mapping[str, Facts], device: Device, file: DeviceFile) -> Iterator[str]:
+def _file(plan: PlanFiles, facts: Mapping[str, Facts], device: DeviceEntry, file: DeviceFile) -> Iterator[str]:
     host = plan.host == device.name
     if file.device != device.name:
         yield f"device is {file.device}"
@@ -61,7 +61,7 @@ def _difference(kind: str, expected: Counter[str], stated: Counter[str]) -> Iter
     yield from (f"{kind} {item} is not the plan's" for item in (stated - expected).elements())
 
 
-def _network(plan: PlanFiles, device: Device) -> Iterator[str]:
+def _network(plan: PlanFiles, device: DeviceEntry) -> Iterator[str]:
     for index, edge in plan.connection_edges.items():
         for direction, layer, peer in (("out", edge.source, edge.target), ("in", edge.target, edge.source)):
             if plan.layer_devices[layer] == device.name:

@@ -15,7 +15,7 @@ from fanin.cnn.layers.family import Family, RamKind, family
 from fanin.cnn.layers.layer import Layer, Parallelism, Storage
 from fanin.cnn.layers.links import NO_CONTEXT, GraphContext, graph_contexts
 from fanin.planner.check.kinds import CONVOLUTIONS, KINDS, WINDOWS
-from fanin.planner.plan.read import Device, LayerEntry, PlanFiles, Shape, layer_of
+from fanin.planner.plan.read import DeviceEntry, LayerEntry, PlanFiles, Shape, layer_of
 
 WORD_BITS = 32  # FP32; repeated here, as are all constants of the checker's rules
 BEAT_BITS, BEAT_WORDS = 512, 16  # a beat of memory; frames and parameters occupy whole beats
@@ -119,7 +119,9 @@ def _impossible(layer: LayerEntry, inputs: tuple[Shape, ...], sources: list[str]
         )
 
 
-def _facts(layer: LayerEntry, inputs: tuple[Shape, ...], hardware: Layer, hops: int, device: Device) -> Facts:
+def _facts(
+    layer: LayerEntry, inputs: tuple[Shape, ...], hardware: Layer, hops: int, device: DeviceEntry
+) -> Facts:
     output, gradient = _output(layer, inputs), hardware.gradient
     parameters = _parameter_words(layer, inputs)
     saved_words = _saved_words(layer, inputs, output, gradient)
@@ -147,7 +149,7 @@ def _facts(layer: LayerEntry, inputs: tuple[Shape, ...], hardware: Layer, hops: 
 
 
 def _costs(
-    layer: LayerEntry, hardware: Layer, context: GraphContext, device: Device
+    layer: LayerEntry, hardware: Layer, context: GraphContext, device: DeviceEntry
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Return the hardware's costs in its context in the graph, and its RAM blocks by kind."""
     spills = layer.parameters == "dram" and hardware.parameters  # another rule reports the opposite
@@ -316,7 +318,7 @@ def dimensions(layer: LayerEntry, facts: Facts) -> dict[str, tuple[int, str]]:
     return limits
 
 
-def device_family(device: Device) -> Family:
+def device_family(device: DeviceEntry) -> Family:
     """Return the device's family with the kinds of RAM block that the plan states."""
     kinds = tuple(RamKind(ram.kind, ram.from_bits, ram.shapes) for ram in device.ram)  # type: ignore[arg-type]
     return replace(family(device.family), ram=kinds)

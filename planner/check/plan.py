@@ -15,7 +15,7 @@ from fanin.planner.check.kinds import KINDS
 from fanin.planner.check.layers import Facts, derive, dimensions, shape_text
 from fanin.planner.check.memory import memory_rule
 from fanin.planner.check.rates import RATE_RULES, differ
-from fanin.planner.plan.read import Connection, Edge, PlanFiles, read_plan
+from fanin.planner.plan.read import ConnectionEntry, EdgeEntry, PlanFiles, read_plan
 
 Layers = Mapping[str, Facts]
 
@@ -172,7 +172,7 @@ def _connections(plan: PlanFiles, facts: Layers) -> Iterator[str]:
 
 
 def _connection_agrees(
-    plan: PlanFiles, facts: Layers, index: int, connection: Connection, edge: Edge
+    plan: PlanFiles, facts: Layers, index: int, connection: ConnectionEntry, edge: EdgeEntry
 ) -> Iterator[str]:
     bits = facts[edge.source].bits
     ends = (("from", connection.source, edge.source), ("to", connection.target, edge.target))

@@ -10,7 +10,7 @@ from fractions import Fraction
 from fanin.cnn.layers.family import family
 from fanin.cnn.layers.logic import device_luts
 from fanin.planner.check.layers import Facts
-from fanin.planner.plan.read import RATES, Device, PlanFiles
+from fanin.planner.plan.read import RATES, DeviceEntry, PlanFiles
 
 Layers = Mapping[str, Facts]
 ROUNDING = Fraction(1, 10**9)  # relative tolerance of figures that the plan states as floats
@@ -37,7 +37,7 @@ def differ(stated: Fraction, expected: Fraction) -> bool:
     return abs(stated - expected) > ROUNDING * max(abs(expected), Fraction(1, 10**3))
 
 
-def _load(plan: PlanFiles, facts: Layers, device: Device) -> Load:
+def _load(plan: PlanFiles, facts: Layers, device: DeviceEntry) -> Load:
     placed_facts = [facts[layer.name] for layer in plan.layers if layer.device == device.name]
     cut_bits = [
         facts[edge.source].bits
@@ -59,7 +59,7 @@ def _load(plan: PlanFiles, facts: Layers, device: Device) -> Load:
     )
 
 
-def _rates(device: Device) -> dict[str, int]:
+def _rates(device: DeviceEntry) -> dict[str, int]:
     return {"dram_read": device.dram, "dram_write": device.dram, "network": device.network}
 
 

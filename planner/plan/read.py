@@ -39,7 +39,7 @@ class Ram:
 
 
 @dataclass(frozen=True)
-class Device:
+class DeviceEntry:
     """Resources of a device of the cluster. None: not limited."""
 
     name: str
@@ -79,7 +79,7 @@ class LayerEntry:
 
 
 @dataclass(frozen=True)
-class Edge:
+class EdgeEntry:
     """Feature map from one layer to another."""
 
     source: str  #: name of the layer
@@ -93,7 +93,7 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class Connection:
+class ConnectionEntry:
     """Edge between two devices."""
 
     id: int
@@ -124,7 +124,7 @@ class PlanFiles:
 
     model: str  #: name of the model
     host: str  #: name of the host's device
-    devices: tuple[Device, ...]
+    devices: tuple[DeviceEntry, ...]
     throughput: Fraction  #: frames per second
     flow: Fraction  #: frames per second in the flow model
     with_update: Fraction  #: frames per second with updates
@@ -137,8 +137,8 @@ class PlanFiles:
     limit: tuple[str, str, str | None]  #: device, resource, and the layer if the resource is its cycles
     utilisation: Mapping[str, Mapping[str, Fraction | None]]  #: shares by device and resource
     layers: tuple[LayerEntry, ...]
-    edges: tuple[Edge, ...]
-    connections: tuple[Connection, ...]
+    edges: tuple[EdgeEntry, ...]
+    connections: tuple[ConnectionEntry, ...]
     files: Mapping[str, DeviceFile]  #: file of each device that has layers
     strays: tuple[str, ...]  #: names of files of no such device
 
@@ -148,7 +148,7 @@ class PlanFiles:
         return {layer.name: layer.device for layer in self.layers}
 
     @cached_property
-    def input_edges(self) -> Mapping[str, Sequence[Edge]]:
+    def input_edges(self) -> Mapping[str, Sequence[EdgeEntry]]:
         """Edges into each layer, in the order of its inputs."""
         return {layer.name: [e for e in self.edges if e.target == layer.name] for layer in self.layers}
 
@@ -166,20 +166,20 @@ class PlanFiles:
 
         return Network(self.model, tuple(map(stage, self.layers)))
 
-    def is_cut(self, edge: Edge) -> bool:
+    def is_cut(self, edge: EdgeEntry) -> bool:
         """Return True if the ends of ``edge`` are on different devices."""
         return self.layer_devices[edge.source] != self.layer_devices[edge.target]
 
     @cached_property
-    def connection_edges(self) -> Mapping[int, Edge]:
+    def connection_edges(self) -> Mapping[int, EdgeEntry]:
         """Cut edge of each connection, by the connection's index; the first edge if several state it."""
-        edges: dict[int, Edge] = {}
+        edges: dict[int, EdgeEntry] = {}
         for edge in self.edges:
             if self.is_cut(edge) and edge.connection is not None and edge.connection < len(self.connections):
                 edges.setdefault(edge.connection, edge)
         return edges
 
-    def is_label(self, edge: Edge) -> bool:
+    def is_label(self, edge: EdgeEntry) -> bool:
         """Return True if ``edge`` leads to the labels of a loss, whose hops do not count."""
         return edge.target in self._losses and self.input_edges[edge.target][1] is edge
 
@@ -253,7 +253,7 @@ def _positive(item: Record, field: str) -> Fraction:
     return value
 
 
-def _device(item: Record) -> Device:
+def _device(item: Record) -> DeviceEntry:
     name = item.text("name")
     if not re.fullmatch(r"[\w.-]+", name):
         raise item.error(f'"name" must be letters, digits, _ . or -, not {name!r}')
@@ -266,7 +266,7 @@ def _device(item: Record) -> Device:
         raise item.error('"ram" must list every kind once, by growing from_bits from 0 on')
     if not all(kind.shapes for kind in ram):
         raise item.error('"ram" must give every kind shapes')
-    return Device(
+    return DeviceEntry(
         name=name,
         family=item.text("family", family_names()),
         dsp=item.integer("dsp"),
@@ -311,8 +311,8 @@ def _layer(item: Record) -> LayerEntry:
     )
 
 
-def _edge(item: Record) -> Edge:
-    return Edge(
+def _edge(item: Record) -> EdgeEntry:
+    return EdgeEntry(
         source=item.text("from"),
         target=item.text("to"),
         bits=item.integer("bits"),
@@ -321,9 +321,9 @@ def _edge(item: Record) -> Edge:
     )
 
 
-def _connection(item: Record) -> Connection:
+def _connection(item: Record) -> ConnectionEntry:
     source, target = item.record("from"), item.record("to")
-    return Connection(
+    return ConnectionEntry(
         id=item.integer("id"),
         source=(source.text("device"), source.text("layer")),
         target=(target.text("device"), target.text("layer")),
