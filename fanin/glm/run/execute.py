@@ -23,7 +23,7 @@ from fanin.glm.run.files import (
     write_unended,
 )
 from fanin.glm.run.options import GlmOptions
-from fanin.glm.run.progress import Following, simulate
+from fanin.glm.run.progress import ProgressReporter, simulate
 from fanin.glm.run.restarts import Attempts, Survival
 from fanin.glm.run.resume import Earlier, configuration_of, is_complete, open_earlier
 from fanin.glm.run.setup import trainers_of
@@ -148,11 +148,11 @@ class _Command:
         """Train, write the run's folder, print the summary, return the result. Raises CheckFailed."""
         output = self.output
         with self._folder() as (runs, folder):
-            follow = Following(self._live, runs)
+            reporter = ProgressReporter(self._live, runs)
             if len(runs) == 1:
-                stop, details = self._run(runs[0], folder, follow), output
+                stop, details = self._run(runs[0], folder, reporter), output
             else:
-                stop, details = self._run_classes(runs, folder, follow)
+                stop, details = self._run_classes(runs, folder, reporter)
         for name, copy in copies.items():
             if (output / name).exists():  # a failed run has no model
                 write_file(copy, (output / name).read_bytes())
@@ -216,9 +216,9 @@ class _Command:
         if self.earlier:
             self.earlier.check_data(self.options.data or "", self._digest)
 
-    def _run(self, trainer: Trainer, folder: Path, follow: Following) -> BaseException | None:
+    def _run(self, trainer: Trainer, folder: Path, reporter: ProgressReporter) -> BaseException | None:
         """Train and fill the run's folder; return the failure that stopped the run, or None."""
-        result = self._train(trainer, folder, ".", follow)
+        result = self._train(trainer, folder, ".", reporter)
         if isinstance(result, BaseException):
             return result
         self._result = result
@@ -228,7 +228,7 @@ class _Command:
         return None if result.bit_exact else CheckFailed(DIFFERS)
 
     def _run_classes(
-        self, runs: list[Trainer], folder: Path, follow: Following
+        self, runs: list[Trainer], folder: Path, reporter: ProgressReporter
     ) -> tuple[BaseException | None, Path]:
         """Train one run per class; fill the folder with them and their joint result.
 
@@ -242,7 +242,7 @@ class _Command:
         for index, trainer in enumerate(runs):
             name = f"{CLASSES_FOLDER}/{index}"
             make_folder(folder, name)
-            result = self._train(trainer, folder / name, name, follow)
+            result = self._train(trainer, folder / name, name, reporter)
             if isinstance(result, BaseException):
                 self._write_failure(folder, trainer, result)
                 return result, output / name
@@ -255,20 +255,20 @@ class _Command:
         return None if joint.bit_exact else CheckFailed(DIFFERS), output
 
     def _train(
-        self, trainer: Trainer, folder: Path, part: str, follow: Following
+        self, trainer: Trainer, folder: Path, part: str, reporter: ProgressReporter
     ) -> TrainResult | BaseException:
         """Train and fill the folder, except the model. Return the result, or the failure that stopped the
         run.
         """
         if self._survival.lasting:
-            return self._train_with_states(trainer, folder, part, follow)
+            return self._train_with_states(trainer, folder, part, reporter)
         course = Course()
-        end = _failure_or_run(lambda: simulate(trainer, course, folder / PCAP_FILE, follow))
+        end = _failure_or_run(lambda: simulate(trainer, course, folder / PCAP_FILE, reporter))
         write_switch(folder, trainer, course)
-        return self._finish(trainer, folder, end, follow)
+        return self._finish(trainer, folder, end, reporter)
 
     def _train_with_states(
-        self, trainer: Trainer, folder: Path, part: str, follow: Following
+        self, trainer: Trainer, folder: Path, part: str, reporter: ProgressReporter
     ) -> TrainResult | BaseException:
         """Train as ``_train`` does, in a folder that is written during the run."""
         attempts = Attempts(
@@ -281,18 +281,18 @@ class _Command:
         list_files(folder, RUN.files)
         write_unended(folder, trainer, attempts.as_json())
         pcap = folder / _SCRATCH_PCAP
-        end = _failure_or_run(lambda: attempts.train(follow, pcap))
+        end = _failure_or_run(lambda: attempts.train(reporter, pcap))
         if pcap.exists():
             pcap.replace(folder / PCAP_FILE)
         write_switch(folder, trainer, attempts.course())
-        return self._finish(trainer, folder, end, follow, attempts.earlier, attempts.as_json())
+        return self._finish(trainer, folder, end, reporter, attempts.earlier, attempts.as_json())
 
     def _finish(
         self,
         trainer: Trainer,
         folder: Path,
         end: TrainRun | BaseException,
-        follow: Following,
+        reporter: ProgressReporter,
         earlier: History | None = None,
         recovery: Mapping[str, Any] = NO_RECOVERY,
     ) -> TrainResult | BaseException:
@@ -305,7 +305,7 @@ class _Command:
         if isinstance(end, BaseException):
             self._write_failure(folder, trainer, end, recovery)
             return _lost_interface(trainer, end) or end
-        follow.comparing()
+        reporter.comparing()
         result = trainer.compare(end, earlier)
         self._record = write_result(folder, result, recovery)
         return result

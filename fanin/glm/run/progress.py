@@ -22,7 +22,7 @@ def label_text(label: Label) -> str:
     return f"{label:g}" if isinstance(label, float) else label
 
 
-class Following:
+class ProgressReporter:
     """Reports the progress of a command's runs, one after the other: one run, or one per class.
 
     The losses shown are those of the golden model. It is trained here, beside the simulator, up to the last
@@ -80,7 +80,7 @@ class Following:
 
 
 def simulate(
-    trainer: Trainer, course: Course, pcap: Path, follow: Following, *, elapsed: float = 0.0
+    trainer: Trainer, course: Course, pcap: Path, reporter: ProgressReporter, *, elapsed: float = 0.0
 ) -> TrainRun:
     """Train a run on the nodes, with progress; write its frames to ``pcap``. Raises SimulationFailed.
 
@@ -88,5 +88,5 @@ def simulate(
       times of later stops count from the first attempt.
     """
     stops = ((worker, when - elapsed) for worker, when in trainer.options.network.stops if when > elapsed)
-    with follow.training(trainer, course.first) as progress:
+    with reporter.training(trainer, course.first) as progress:
         return trainer.simulate(course=course, stops=tuple(stops), pcap=pcap, progress=progress)

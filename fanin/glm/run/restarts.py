@@ -9,7 +9,7 @@ from typing import Any
 
 from fanin.base.errors import ToolFailed
 from fanin.base.printable import print_note
-from fanin.glm.run.progress import Following, simulate
+from fanin.glm.run.progress import ProgressReporter, simulate
 from fanin.glm.run.state import About, load, names_of, save
 from fanin.host.board import BoardError
 from fanin.job import JOBS
@@ -88,25 +88,25 @@ class Attempts:
             keep=self._keep if survival.checkpoint else None,
         )
 
-    def train(self, follow: Following, pcap: Path) -> TrainRun:
+    def train(self, reporter: ProgressReporter, pcap: Path) -> TrainRun:
         """Train to the end; return the last attempt. Raises the last failure if no restart is left."""
         while True:
             if self.course().first == self._trainer.options.epochs:
-                follow.begin(self._trainer)
+                reporter.begin(self._trainer)
                 return TrainRun()
             try:
-                return self._attempt(follow, pcap)
+                return self._attempt(reporter, pcap)
             except FAILURES as failure:
                 if not self.survival.restart:
                     raise
                 self._restart(failure)
 
-    def _attempt(self, follow: Following, pcap: Path) -> TrainRun:
+    def _attempt(self, reporter: ProgressReporter, pcap: Path) -> TrainRun:
         """Train from the last state to the end. Raises the failure that stopped the attempt."""
         self._agree()
         course, self._last_counters = self.course(), self.history
         try:
-            return simulate(self._trainer, course, pcap, follow, elapsed=self._seconds)
+            return simulate(self._trainer, course, pcap, reporter, elapsed=self._seconds)
         except BoardError as error:
             if not self.survival.restarts:
                 raise
