@@ -20,7 +20,7 @@ from fanin.base.printable import print_note
 from fanin.base.processes import die_with_parent
 from fanin.base.records import open_record
 from fanin.base.scratch import write_file
-from fanin.cnn.plan.options import PlanOptions, device_counts, factors
+from fanin.cnn.plan.options import SECONDS, SWEEP_SECONDS, PlanOptions, device_counts, factors
 from fanin.cnn.plan.page.page import plan_page
 from fanin.planner.check.plan import check_plan
 from fanin.planner.cluster import Cluster, load_cluster
@@ -38,7 +38,6 @@ from fanin.runs.output import PLAN, REPORT_FILE, SWEEP, check_directory, is_kind
 from fanin.runs.progress import StatusLine
 from fanin.runs.provenance.document import run_directory
 
-SECONDS, SWEEP_SECONDS = 100.0, 12.0  # time limit of one search: alone, and in a sweep
 PLANS = "plans"  # folder of a sweep's plans
 LOST = ToolFailed("a process of the search was killed, or failed; was there too little memory?")
 SHOWN_VIOLATIONS = 20  # violations printed per plan

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from fanin.cnn.plan.execute import SWEEP_SECONDS
+from fanin.cnn.plan.options import SWEEP_SECONDS
 from fanin.evaluation.bench.plan import plans_of
 from fanin.evaluation.bench.result import Result
 from fanin.planner.plan.network import PlannedNetwork, planned_network

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from fanin.param_server.page.page import param_server_page, stop_lines
 from fanin.param_server.page.trace import param_server_trace
 from fanin.param_server.run.beside import runs_beside
 from fanin.param_server.run.diagnosis import diagnose
-from fanin.param_server.run.options import FOLDER, ParamServerOptions
+from fanin.param_server.run.options import ParamServerOptions
 from fanin.param_server.run.setup import Setup, backend_of, check_sizes, learner_of, setup_of
 from fanin.report.failure import failure_page
 from fanin.report.unit import Unit
@@ -68,8 +68,7 @@ def execute(options: ParamServerOptions, call: Call, say: Callable[[str], None] 
     Raises CheckFailed if gradients were lost or repeated, or w diverged; InputError for options that do not
     fit.
     """
-    output = options.output or FOLDER
-    options = replace(options, output=output)
+    output = options.output
     check_directory(output, PARAM_SERVER_RUN)
     if options.pcap:
         check_capture(options.pcap, output, PARAM_SERVER_RUN)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from fanin.ring.page.page import ring_page
 from fanin.ring.run.backend import Outputs, Result
 from fanin.ring.run.diagnosis import diagnose
 from fanin.ring.run.metrics import Metrics, failure_of, metrics_of
-from fanin.ring.run.options import FOLDER, Platform, RingOptions
+from fanin.ring.run.options import Platform, RingOptions
 from fanin.ring.run.resume import save_state
 from fanin.ring.run.setup import Setup, resolve, setup_of
 from fanin.ring.run.summary import summary
@@ -54,11 +53,11 @@ def execute(options: RingOptions, call: Call, say: Callable[[str], None] = print
     differ from the golden model's. Raises InputError for options that do not fit, CheckFailed if the run cannot
     finish or its bits differ.
     """
-    output = options.output or FOLDER
+    output = options.output
     check_directory(output, RING_RUN)
     if options.pcap:
         check_capture(options.pcap, output, RING_RUN)
-    options, earlier = resolve(replace(options, output=output), call)
+    options, earlier = resolve(options, call)
     outside = {PCAP_FILE: options.pcap} if options.pcap else {}
     live = LiveFile(output, "ring train", title=str(options.resume or options.data), unit="steps")
     directory = run_directory(output, RING_RUN, request_of(call, options), outside=outside, is_locked=True)
@@ -99,7 +98,7 @@ def _fill(
     except (CheckFailed, *STOP_EXCEPTIONS) as failure:
         stop = failure
         metrics, state = failure_of(setup, cause_of(stop), steps.finished), _last_epoch(setup, steps.finished)
-        diagnosis = diagnose(record_of(metrics), setup.output, has_state=state is not None)
+        diagnosis = diagnose(record_of(metrics), setup.options.output, has_state=state is not None)
         page = failure_page("Training over a ring", metrics, diagnosis.lines, diagnosis.advice(call.argv))
         (folder / REPORT_FILE).write_text(page)
     else:
