@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin.base.errors import CheckFailed, InputError, ToolFailed
+from fanin.base.records import open_record
 from fanin.base.scratch import write_file
 from fanin.glm.run.files import (
     COUNTED,
@@ -80,8 +80,8 @@ def execute(
     options = replace(options, output=output)
     check_directory(output)
     if earlier and output.resolve() == earlier.folder.resolve() and is_complete(earlier, options):
-        report = (earlier.folder / RUN_FILE).read_bytes() if call.as_json else None
-        say(json_text(json.loads(report)) if report else f"{earlier.folder}: the run has finished already")
+        record = open_record(earlier.folder / RUN_FILE)
+        say(json_text(record.value) if call.as_json else f"{earlier.folder}: the run has finished already")
         return None
     copies = _copies(options, output)
     with waveform(options, rtl=options.on is None) as wave:
@@ -122,6 +122,7 @@ class _Command:
         self.options, self.call, self.output, self.earlier = options, call, options.output, earlier
         self._say, self._request = say, request_of(call, options)
         self._wave = wave
+        self._reporter: ProgressReporter  # from ``carry_out`` on
         self._result: TrainResult | ClassesResult | None = None
         self._record: dict[str, Any] = {}  # content of the folder's run.json
         self._digest = ""
@@ -148,11 +149,11 @@ class _Command:
         """Train, write the run's folder, print the summary, return the result. Raises CheckFailed."""
         output = self.output
         with self._folder() as (runs, folder):
-            reporter = ProgressReporter(self._live, runs)
+            self._reporter = ProgressReporter(self._live, runs)
             if len(runs) == 1:
-                stop, details = self._run(runs[0], folder, reporter), output
+                stop, details = self._run(runs[0], folder), output
             else:
-                stop, details = self._run_classes(runs, folder, reporter)
+                stop, details = self._run_classes(runs, folder)
         for name, copy in copies.items():
             if (output / name).exists():  # a failed run has no model
                 write_file(copy, (output / name).read_bytes())
@@ -216,9 +217,9 @@ class _Command:
         if self.earlier:
             self.earlier.check_data(self.options.data or "", self._digest)
 
-    def _run(self, trainer: Trainer, folder: Path, reporter: ProgressReporter) -> BaseException | None:
+    def _run(self, trainer: Trainer, folder: Path) -> BaseException | None:
         """Train and fill the run's folder; return the failure that stopped the run, or None."""
-        result = self._train(trainer, folder, ".", reporter)
+        result = self._train(trainer, folder, ".")
         if isinstance(result, BaseException):
             return result
         self._result = result
@@ -227,9 +228,7 @@ class _Command:
             self._say(summary(result, self.output))
         return None if result.bit_exact else CheckFailed(DIFFERS)
 
-    def _run_classes(
-        self, runs: list[Trainer], folder: Path, reporter: ProgressReporter
-    ) -> tuple[BaseException | None, Path]:
+    def _run_classes(self, runs: list[Trainer], folder: Path) -> tuple[BaseException | None, Path]:
         """Train one run per class; fill the folder with them and their joint result.
 
         Return the failure that stopped the runs, or None, and the folder with its details. Raises InputError
@@ -242,7 +241,7 @@ class _Command:
         for index, trainer in enumerate(runs):
             name = f"{CLASSES_FOLDER}/{index}"
             make_folder(folder, name)
-            result = self._train(trainer, folder / name, name, reporter)
+            result = self._train(trainer, folder / name, name)
             if isinstance(result, BaseException):
                 self._write_failure(folder, trainer, result)
                 return result, output / name
@@ -254,22 +253,18 @@ class _Command:
             self._say(summary_of_classes(joint, output))
         return None if joint.bit_exact else CheckFailed(DIFFERS), output
 
-    def _train(
-        self, trainer: Trainer, folder: Path, part: str, reporter: ProgressReporter
-    ) -> TrainResult | BaseException:
+    def _train(self, trainer: Trainer, folder: Path, part: str) -> TrainResult | BaseException:
         """Train and fill the folder, except the model. Return the result, or the failure that stopped the
         run.
         """
         if self._survival.lasting:
-            return self._train_with_states(trainer, folder, part, reporter)
+            return self._train_with_states(trainer, folder, part)
         course = Course()
-        end = _failure_or_run(lambda: simulate(trainer, course, folder / PCAP_FILE, reporter))
+        end = _failure_or_run(lambda: simulate(trainer, course, folder / PCAP_FILE, self._reporter))
         write_switch(folder, trainer, course)
-        return self._finish(trainer, folder, end, reporter)
+        return self._finish(trainer, folder, end)
 
-    def _train_with_states(
-        self, trainer: Trainer, folder: Path, part: str, reporter: ProgressReporter
-    ) -> TrainResult | BaseException:
+    def _train_with_states(self, trainer: Trainer, folder: Path, part: str) -> TrainResult | BaseException:
         """Train as ``_train`` does, in a folder that is written during the run."""
         attempts = Attempts(
             trainer,
@@ -281,18 +276,17 @@ class _Command:
         list_files(folder, RUN.files)
         write_unended(folder, trainer, attempts.as_json())
         pcap = folder / _SCRATCH_PCAP
-        end = _failure_or_run(lambda: attempts.train(reporter, pcap))
+        end = _failure_or_run(lambda: attempts.train(self._reporter, pcap))
         if pcap.exists():
             pcap.replace(folder / PCAP_FILE)
         write_switch(folder, trainer, attempts.course())
-        return self._finish(trainer, folder, end, reporter, attempts.earlier, attempts.as_json())
+        return self._finish(trainer, folder, end, attempts.earlier, attempts.as_json())
 
     def _finish(
         self,
         trainer: Trainer,
         folder: Path,
         end: TrainRun | BaseException,
-        reporter: ProgressReporter,
         earlier: History | None = None,
         recovery: Mapping[str, Any] = NO_RECOVERY,
     ) -> TrainResult | BaseException:
@@ -305,7 +299,7 @@ class _Command:
         if isinstance(end, BaseException):
             self._write_failure(folder, trainer, end, recovery)
             return _lost_interface(trainer, end) or end
-        reporter.comparing()
+        self._reporter.comparing()
         result = trainer.compare(end, earlier)
         self._record = write_result(folder, result, recovery)
         return result
