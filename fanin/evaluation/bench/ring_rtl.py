@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,8 @@ from fanin.sim.ring.cosim import RingCosim, RingRun
 from fanin.sim.ring.time import RingTime
 
 COUNT = 1 << 18  # values of an engine's stripe: 1 MiB
-FAULTS = {"1 % loss": {"drop": 0.01}, "5 % reordered": {"reorder": 0.05}}  # for each frame and link
+#: Faults of each frame on a link, as fields of ``LinkConfig``.
+FAULTS: dict[str, dict[str, Any]] = {"1 % loss": {"drop": 0.01}, "5 % reordered": {"reorder": 0.05}}
 SEEDS = 6  # runs with each fault
 MAX_FAULT_RATIO = 1.3  # time with faults over time without
 MAX_DEVIATION = 3.0  # % of the model's cycles
