@@ -17,7 +17,7 @@ from fanin.cnn.flow.node import Sizes
 from fanin.cnn.flow.predict import Prediction, predict_long
 from fanin.cnn.flow.verdict import Liveness, check_liveness, conclusive_frames
 from fanin.cnn.layers.layer import Parallelism
-from fanin.cnn.parts import Placement
+from fanin.cnn.parts import PlacedNetwork
 from fanin.planner.check.plan import broken_rules
 from fanin.planner.model.graph import Model
 from fanin.planner.plan.digest import CONNECTIONS_FILE, DEVICES, DIGEST, PLAN_FILE, plan_digest
@@ -39,7 +39,7 @@ class Rates:
 class PlannedNetwork:
     """Network on its devices, with figures of its plan."""
 
-    placement: Placement
+    placement: PlacedNetwork
     clock: int  #: clock of all devices, in Hz
     throughput: Fraction  #: frames per second, without updates
     cycles: tuple[int, ...]  #: cycles of a frame, by stage
@@ -169,7 +169,7 @@ def _pace(plan: PlanFiles, clock: int) -> float:
     return pace if pace > max(layer.figures["cycles"] for layer in plan.layers) else 0
 
 
-def _placement(location: str, plan: PlanFiles, network: Network, clock: int) -> Placement:
+def _placement(location: str, plan: PlanFiles, network: Network, clock: int) -> PlacedNetwork:
     """Return the network placed on the plan's devices."""
     priorities = {
         (index, port): plan.connections[edge.connection].priority
@@ -179,7 +179,7 @@ def _placement(location: str, plan: PlanFiles, network: Network, clock: int) -> 
     }
     wiring = Wiring(clock, {device.name: device.network for device in plan.devices})
     try:
-        return Placement(
+        return PlacedNetwork(
             network, tuple(plan.layer_devices[stage.name] for stage in network.stages), priorities, wiring
         )
     except ValueError as error:
