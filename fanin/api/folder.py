@@ -69,7 +69,7 @@ Table = TypeVar("Table", bound=RunOptions)
 
 
 def run_in_folder(
-    kind: type[Result],
+    kind: Callable[[Path, str], Result],
     command: Sequence[str],
     table: type[Table],
     arguments: Mapping[str, Any],

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fanin.api.folder import Folder, PathLike, install_advice, run_in_folder
 from fanin.api.signature import with_options
-from fanin.cnn.plan.options import PlanOptions, factors
-from fanin.runs.output import PLAN, SWEEP
+from fanin.cnn.plan.options import PlanOptions
+from fanin.runs.output import PLAN, SWEEP, is_kind
 
 if TYPE_CHECKING:  # not needed by every function
     from fanin.cnn.plan.execute import SweepPoint
@@ -47,6 +48,10 @@ class Sweep(Folder):
         return list(self.values["plans"])
 
 
+def _opened(folder: Path, said: str) -> Planned | Sweep:
+    return (Sweep if is_kind(folder, SWEEP) else Planned)(folder, said)
+
+
 @with_options(PlanOptions, required=("model", "cluster"), excluded=("check",))
 def plan(model: PathLike, cluster: PathLike, **options: Any) -> Planned | Sweep:
     """Place a CNN's layers on a cluster's devices for the highest training throughput; a sweep for ``devices``.
@@ -59,6 +64,6 @@ def plan(model: PathLike, cluster: PathLike, **options: Any) -> Planned | Sweep:
     with install_advice():
         from fanin.cnn.plan.execute import execute
 
-    is_sweep = options.get("devices") is not None or len(factors(str(options.get("mp") or "1"))) > 1
-    kind: type[Planned | Sweep] = Sweep if is_sweep else Planned
-    return run_in_folder(kind, ("plan",), PlanOptions, {"model": model, "cluster": cluster, **options}, execute)
+    return run_in_folder(
+        _opened, ("plan",), PlanOptions, {"model": model, "cluster": cluster, **options}, execute
+    )

@@ -13,7 +13,7 @@ DESCRIPTION = (
 
 
 def add_parser(commands: argparse._SubParsersAction[Any], fanin_parser: argparse.ArgumentParser) -> None:
-    """Declare the command; ``fanin_parser`` parses all commands, which the script completes."""
+    """Declare the command; ``fanin_parser`` parses all commands."""
     completion = commands.add_parser(
         "completion", help="print a completion script for a shell", description=DESCRIPTION
     )

@@ -8,13 +8,15 @@ from enum import StrEnum
 from typing import Any
 
 from fanin.base.printable import terminal
-from fanin.runs.option import Option, Options, option_flag, options_of
+from fanin.runs.file_options import file_options_of
+from fanin.runs.option import Option, Options, RunOptions, option_flag, options_of
 
 
 def add_options(parser: argparse.ArgumentParser, table: type[Options]) -> None:
     """Declare the options of a table.
 
-    The parsed arguments have ``given``, the names of the options on the command line.
+    The parsed arguments have ``given``, the names of the options on the command line, and of a run's table
+    ``files``.
     """
     groups: dict[str, Any] = {"": parser}
     exclusive: dict[str, Any] = {}
@@ -27,6 +29,8 @@ def add_options(parser: argparse.ArgumentParser, table: type[Options]) -> None:
             )
         _add(group, option)
     parser.set_defaults(given=frozenset())
+    if issubclass(table, RunOptions):
+        parser.set_defaults(files=file_options_of(table))
 
 
 def add_selected_options(

@@ -8,7 +8,6 @@ from fanin.base.errors import InputError
 from fanin.cli.options import add_options
 from fanin.cnn.plan.options import SEARCH, PlanOptions
 from fanin.runs.call import Call
-from fanin.runs.file_options import file_options_of
 from fanin.runs.output import add_json
 
 
@@ -22,7 +21,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     add_options(parser, PlanOptions)
     add_json(parser)
-    parser.set_defaults(run=run, files=file_options_of(PlanOptions))
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,7 +8,6 @@ from fanin.cli.cache import add_no_cache
 from fanin.cli.options import add_options
 from fanin.glm.run.options import GlmOptions
 from fanin.runs.call import Call
-from fanin.runs.file_options import file_options_of
 from fanin.runs.output import add_json
 from fanin.runs.ranks import add_ranks
 
@@ -25,7 +24,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add_json(parser)
     add_ranks(parser)
     add_no_cache(parser)
-    parser.set_defaults(run=run, files=file_options_of(GlmOptions))
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ from fanin.cli.cache import add_no_cache
 from fanin.cli.ranges import check_ranges
 from fanin.glm.facts import PRESETS
 from fanin.hdl.area import Area
-from fanin.runs.file_options import FileOptions
+from fanin.runs.file_options import FileOptions, Request
 from fanin.runs.output import Kind, add_json, check_directory, is_kind, open_kind, print_json, table
 from fanin.runs.provenance.document import run_directory
 
@@ -164,7 +164,7 @@ def _package(args: argparse.Namespace, design: Mapping[str, Any]) -> int:
     check_directory(folder, kind)  # before the minutes that a large node takes
     _check_same_component(folder, kind, {package.KEY: args.name, "module": design["module"]})
     clock = CLOCK_MHZ if args.clock_mhz is None else args.clock_mhz
-    with run_directory(folder, kind, args) as scratch:
+    with run_directory(folder, kind, Request.parsed(args)) as scratch:
         files = package.package(args.name, **design, clock_mhz=clock)
         for name, text in files.items():
             (scratch / name).write_text(text)

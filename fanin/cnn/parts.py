@@ -1,4 +1,4 @@
-"""Placement of a network on several devices: stages of each device, and connections between devices."""
+"""Network placed on several devices: stages of each device, and connections between devices."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Placement:
-    """Placement of a network on devices.
+class PlacedNetwork:
+    """Network placed on devices.
 
     The stages of images, labels, loss and output, and the consumers of the images, must be on one device, the
     host's. Raises ValueError otherwise.
@@ -117,7 +117,7 @@ class _PartBuilder:
     keep the whole network's order, in which their gradients are added.
     """
 
-    placement: Placement
+    placement: PlacedNetwork
     device: str
     stages: list[Stage] = field(default_factory=list)
     #: index in the part, by index in the whole network

@@ -1,17 +1,25 @@
-"""Options that name a command's input and output files; ``fanin rerun`` reads and replaces them."""
+"""Command that writes a folder, as ``provenance.json`` records it, and its options that name files."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
 
 from fanin.runs.call import Call
 from fanin.runs.option import FileUse, Options, options_of
 
+#: Names of a command's arguments that are no options of its run: call, cache and form of output.
+_NO_OPTIONS = ("run", "work", "files", "argv", "json", "no_cache", "given")
+
 
 @dataclass(frozen=True)
 class FileOptions:
-    """Names of a command's options that name files. A parser stores the object as its default ``files``.
+    """Names of a command's options that name files, which ``fanin rerun`` reads and replaces.
+
+    A parser stores the object as its default ``files``.
 
     - ``inputs``: options that name input files and folders.
     - ``output``: option that names the output folder.
@@ -40,8 +48,31 @@ def file_options_of(table: type[Options]) -> FileOptions:
     return FileOptions(names[FileUse.INPUT], output, names[FileUse.COPY], capture[0] if capture else None)
 
 
-def command_arguments(call: Call, options: Options) -> argparse.Namespace:
-    """Return a call's options, file options and ranks as the namespace that provenance records."""
-    files = file_options_of(type(options))
+@dataclass(frozen=True)
+class Request:
+    """Command that writes a folder.
+
+    - ``argv``: words of the command line, from the command on.
+    - ``options``: JSON values of its options by name.
+    - ``files``: options that name files.
+    """
+
+    argv: tuple[str, ...]
+    options: Mapping[str, Any]
+    files: FileOptions = FileOptions()
+
+    @classmethod
+    def parsed(cls, args: argparse.Namespace) -> Self:
+        """Return the request of a parsed command line, of a command without a table."""
+        options = {
+            name: str(value) if isinstance(value, Path) else value
+            for name, value in vars(args).items()
+            if name not in _NO_OPTIONS
+        }
+        return cls(tuple(args.argv), options, getattr(args, "files", FileOptions()))
+
+
+def request_of(call: Call, options: Options) -> Request:
+    """Return the request of a run with its table of options."""
     processes = {name: value for name, value in (("ranks", call.ranks), ("mpi", call.mpi)) if value}
-    return argparse.Namespace(files=files, argv=list(call.argv), **options.as_json(), **processes)
+    return Request(call.argv, options.as_json() | processes, file_options_of(type(options)))

@@ -14,7 +14,6 @@ from fanin.hdl.bus.axi4 import AXI4LiteSignature, AXI4ReadSignature, Resp
 from fanin.hdl.memory import NEVER_READ_AS_WRITTEN
 
 WORD_BITS = 32  # width of the host's bus
-_WORD_BYTES = WORD_BITS // 8
 MAX_WIDTH = 256
 
 

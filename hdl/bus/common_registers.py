@@ -82,17 +82,3 @@ def drive_counters(m: Module, file: RegisterFile, sources: Mapping[str, Any]) ->
     if sources.keys() != counters:
         raise ValueError(f"sources must have the names {sorted(counters)}, not {sorted(sources)}")
     m.d.sync += [getattr(file, name).eq(source) for name, source in sources.items()]
-
-
-def drive_request(m: Module, file: RegisterFile, *, command: str, pending: str, request: Any) -> None:
-    """Turn a pulse of the host into a transfer on the stream ``request``.
-
-    ``request`` is valid from the cycle after ``command`` until it is taken. The field ``pending`` is high from
-    ``command`` until then.
-    """
-    pulse = getattr(file, command)
-    m.d.comb += getattr(file, pending).eq(request.valid | pulse)
-    with m.If(pulse):
-        m.d.sync += request.valid.eq(1)
-    with m.Elif(request.ready):
-        m.d.sync += request.valid.eq(0)

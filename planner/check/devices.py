@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from fanin.planner.check.files import Device, DeviceFile, LayerEntry, Plan
 from fanin.planner.check.kinds import CONVOLUTIONS, WINDOWS
 from fanin.planner.check.layers import Facts
 from fanin.planner.check.rates import ROUNDING, differ
+from fanin.planner.plan.read import DeviceEntry, DeviceFile, LayerEntry, PlanFiles
 
 
-def wrong_files(plan: Plan, facts: Mapping[str, Facts]) -> Iterator[str]:
+def wrong_files(plan: PlanFiles, facts: Mapping[str, Facts]) -> Iterator[str]:
     """Yield a line for each difference between a device's file and the plan."""
     for stray in plan.strays:
         yield f"devices/{stray}: no device of that name has layers"
@@ -23,7 +23,7 @@ def wrong_files(plan: Plan, facts: Mapping[str, Facts]) -> Iterator[str]:
                 yield f"devices/{device.name}.json: {line}"
 
 
-def _file(plan: Plan, facts: Mapping[str, Facts], device: Device, file: DeviceFile) -> Iterator[str]:
+def _file(plan: PlanFiles, facts: Mapping[str, Facts], device: DeviceEntry, file: DeviceFile) -> Iterator[str]:
     """Yield the differences between a device's file and the plan."""
     host = plan.host == device.name
     if file.device != device.name:
@@ -62,7 +62,7 @@ def _difference(kind: str, expected: Counter[str], stated: Counter[str]) -> Iter
     yield from (f"{kind} {item} is not the plan's" for item in (stated - expected).elements())
 
 
-def _network(plan: Plan, device: Device) -> Iterator[str]:
+def _network(plan: PlanFiles, device: DeviceEntry) -> Iterator[str]:
     """Yield the expected entries of a device's ``network`` as text: one for each end of a connection."""
     for index, edge in plan.connection_edges.items():
         for direction, layer, peer in (("out", edge.source, edge.target), ("in", edge.target, edge.source)):
@@ -78,7 +78,7 @@ def _entry(entry: tuple[int, str, str, str, int]) -> str:
 
 
 def _specification(
-    plan: Plan, layer: LayerEntry, facts: Facts, stated: Mapping[str, Any], fastest: Fraction
+    plan: PlanFiles, layer: LayerEntry, facts: Facts, stated: Mapping[str, Any], fastest: Fraction
 ) -> Iterator[str]:
     """Yield the differences of a layer's specification.
 

@@ -10,15 +10,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
 from math import gcd, prod
-from typing import Any
 
 from fanin.cnn.layers.family import Family, RamKind, family
-from fanin.cnn.layers.kinds import layer_kinds
 from fanin.cnn.layers.layer import Layer, Parallelism, Storage
-from fanin.cnn.layers.layer import Shape as LayerShape
 from fanin.cnn.layers.links import NO_CONTEXT, GraphContext, graph_contexts
-from fanin.planner.check.files import Device, LayerEntry, Plan, Shape
 from fanin.planner.check.kinds import CONVOLUTIONS, KINDS, WINDOWS
+from fanin.planner.plan.read import DeviceEntry, LayerEntry, PlanFiles, Shape, layer_of
 
 WORD_BITS = 32  # FP32; repeated here, as are all constants of the checker's rules
 BEAT_BITS, BEAT_WORDS = 512, 16  # a beat of memory; frames and parameters occupy whole beats
@@ -53,7 +50,7 @@ def shape_text(shape: Shape) -> str:
     return "×".join(map(str, shape))
 
 
-def derive(plan: Plan) -> tuple[dict[str, Facts], list[str]]:
+def derive(plan: PlanFiles) -> tuple[dict[str, Facts], list[str]]:
     """Return the facts of all layers, and lines about the first layer that cannot be built, if any.
 
     With such lines, the facts end before that layer.
@@ -73,7 +70,7 @@ def derive(plan: Plan) -> tuple[dict[str, Facts], list[str]]:
             facts[e.source].gradient or facts[e.source].figures["parameter_words"] > 0 for e in edges
         )
         hops = [facts[e.source].hops + plan.is_cut(e) for e in edges if not plan.is_label(e)]
-        hardware_layers.append(component(layer, inputs, gradient))
+        hardware_layers.append(layer_of(layer, inputs, gradient))
         facts[layer.name] = _facts(
             layer, inputs, hardware_layers[-1], hops[0] if hops else 0, devices[layer.device]
         )
@@ -122,7 +119,9 @@ def _impossible(layer: LayerEntry, inputs: tuple[Shape, ...], sources: list[str]
         )
 
 
-def _facts(layer: LayerEntry, inputs: tuple[Shape, ...], hardware: Layer, hops: int, device: Device) -> Facts:
+def _facts(
+    layer: LayerEntry, inputs: tuple[Shape, ...], hardware: Layer, hops: int, device: DeviceEntry
+) -> Facts:
     output, gradient = _output(layer, inputs), hardware.gradient
     parameters = _parameter_words(layer, inputs)
     saved_words = _saved_words(layer, inputs, output, gradient)
@@ -150,7 +149,7 @@ def _facts(layer: LayerEntry, inputs: tuple[Shape, ...], hardware: Layer, hops: 
 
 
 def _costs(
-    layer: LayerEntry, hardware: Layer, context: GraphContext, device: Device
+    layer: LayerEntry, hardware: Layer, context: GraphContext, device: DeviceEntry
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Return the hardware's costs in its context in the graph, and its RAM blocks by kind."""
     spills = layer.parameters == "dram" and hardware.parameters  # another rule reports the opposite
@@ -322,20 +321,7 @@ def dimensions(layer: LayerEntry, facts: Facts) -> dict[str, tuple[int, str]]:
     return limits
 
 
-def component(layer: LayerEntry, inputs: tuple[Shape, ...], gradient: bool) -> Layer:
-    """Return the hardware of a layer, which must be valid."""
-    fields: dict[str, Any] = {"inputs": tuple(LayerShape(*shape) for shape in inputs), "gradient": gradient}
-    if layer.kind == "input":
-        fields["shape"] = LayerShape(*layer.output)
-    if layer.kind in WINDOWS:
-        fields |= {"kernel": layer.kernel, "stride": layer.stride, "padding": layer.padding}
-    fields |= layer.constants
-    if layer.kind in CONVOLUTIONS:
-        fields |= {"output_channels": layer.output_channels, "groups": layer.groups}
-    return layer_kinds()[layer.kind](**fields)
-
-
-def device_family(device: Device) -> Family:
+def device_family(device: DeviceEntry) -> Family:
     """Return the device's family with the kinds of RAM block that the plan states."""
     kinds = tuple(RamKind(ram.kind, ram.from_bits, ram.shapes) for ram in device.ram)  # type: ignore[arg-type]
     return replace(family(device.family), ram=kinds)

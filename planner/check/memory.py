@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
-from fanin.cnn.facts import Network, Stage
 from fanin.cnn.flow.link import Wiring
 from fanin.cnn.flow.sizes import Flow
-from fanin.cnn.layers.layer import Parallelism, Storage
 from fanin.cnn.memory import stage_bytes
-from fanin.planner.check.files import LayerEntry, Plan
-from fanin.planner.check.layers import Facts, component
+from fanin.planner.check.layers import Facts
 from fanin.planner.check.rates import differ
+from fanin.planner.plan.read import PlanFiles
 
 
-def memory_rule(plan: Plan, facts: Mapping[str, Facts]) -> Iterator[str]:
+def memory_rule(plan: PlanFiles, facts: Mapping[str, Facts]) -> Iterator[str]:
     """Yield a line for each device whose DRAM is too small, or whose stated utilisation is wrong.
 
     All other rules must hold, since the frames in a ring follow from the times of all layers.
     """
-    network = Network("plan", stages(plan))
+    network = plan.network
     clock = max(device.clock for device in plan.devices if device.name in plan.layer_devices.values())
     wiring = Wiring(clock, {device.name: device.network for device in plan.devices})
     links = wiring.links(network, [layer.device for layer in plan.layers])
@@ -38,15 +36,3 @@ def memory_rule(plan: Plan, facts: Mapping[str, Facts]) -> Iterator[str]:
         if (stated is None) != (share is None) or (stated is not None and differ(stated, share or Fraction(0))):
             stated_text, expected_text = ("null" if s is None else f"{float(s):,.9g}" for s in (stated, share))
             yield f"{device.name}: utilisation dram_bytes is {stated_text}, not {expected_text}"
-
-
-def stages(plan: Plan) -> tuple[Stage, ...]:
-    """Return the plan's layers as stages of a network."""
-    numbers = {layer.name: number for number, layer in enumerate(plan.layers)}
-    return tuple(_stage(plan, entry, numbers) for entry in plan.layers)
-
-
-def _stage(plan: Plan, entry: LayerEntry, numbers: Mapping[str, int]) -> Stage:
-    sources = tuple(numbers[edge.source] for edge in plan.input_edges[entry.name])
-    layer = component(entry, tuple(plan.layers[source].output for source in sources), entry.gradient)
-    return Stage(entry.name, layer, Parallelism(**entry.parallelism), sources, Storage(entry.parameters))

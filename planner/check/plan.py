@@ -1,4 +1,4 @@
-"""Checker of a plan: reads its files and checks every rule, independently of the search.
+"""Checker of a plan's files: checks every rule, independently of the search.
 
 The checker derives exact figures from shapes and graph, and compares the plan's figures with them. The rules
 are in docs/systems/planner.md.
@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from fanin.planner.check.devices import wrong_files
-from fanin.planner.check.files import Connection, Edge, Plan, read_plan
 from fanin.planner.check.kinds import KINDS
 from fanin.planner.check.layers import Facts, derive, dimensions, shape_text
 from fanin.planner.check.memory import memory_rule
 from fanin.planner.check.rates import RATE_RULES, differ
+from fanin.planner.plan.read import ConnectionEntry, EdgeEntry, PlanFiles, read_plan
 
 Layers = Mapping[str, Facts]
 
@@ -23,10 +23,13 @@ Layers = Mapping[str, Facts]
 def check_plan(directory: Path) -> list[str]:
     """Return a line for each broken rule of the plan in ``directory``; none for a valid plan.
 
-    If the graph itself is broken, only lines about the graph are returned. Raises InputError, with file and
-    field, for missing or malformed input.
+    Raises InputError, with file and field, for missing or malformed input.
     """
-    plan = read_plan(directory)
+    return broken_rules(read_plan(directory))
+
+
+def broken_rules(plan: PlanFiles) -> list[str]:
+    """Return a line for each broken rule. If the graph itself is broken, all lines are about the graph."""
     violations = list(_graph(plan))
     if violations:
         return violations
@@ -37,7 +40,7 @@ def check_plan(directory: Path) -> list[str]:
     return violations or list(memory_rule(plan, facts))
 
 
-def _graph(plan: Plan) -> Iterator[str]:
+def _graph(plan: PlanFiles) -> Iterator[str]:
     """Check that each layer is unique, on an existing device, and has one source for each input of its kind."""
     devices = [device.name for device in plan.devices]
     yield from (f"{name}: there are {n} devices of that name" for name, n in Counter(devices).items() if n > 1)
@@ -62,7 +65,7 @@ def _graph(plan: Plan) -> Iterator[str]:
             yield f"{edge}: {edge.source} does not stand before {edge.target}"
 
 
-def _shapes(plan: Plan, facts: Layers) -> Iterator[str]:
+def _shapes(plan: PlanFiles, facts: Layers) -> Iterator[str]:
     """Check the stated shapes of inputs and outputs."""
     for layer in plan.layers:
         fact = facts[layer.name]
@@ -77,7 +80,7 @@ def _shapes(plan: Plan, facts: Layers) -> Iterator[str]:
             yield f"{layer.name}: output {shape_text(layer.output)}, but it makes {shape_text(fact.output)}"
 
 
-def _gradients(plan: Plan, facts: Layers) -> Iterator[str]:
+def _gradients(plan: PlanFiles, facts: Layers) -> Iterator[str]:
     """Check that a layer has a gradient if, and only if, an upstream layer has parameters."""
     for layer in plan.layers:
         if layer.gradient and not facts[layer.name].gradient:
@@ -86,7 +89,7 @@ def _gradients(plan: Plan, facts: Layers) -> Iterator[str]:
             yield f"{layer.name}: gradient is false, but a layer before it has parameters"
 
 
-def _figures(plan: Plan, facts: Layers) -> Iterator[str]:
+def _figures(plan: PlanFiles, facts: Layers) -> Iterator[str]:
     """Check the stated figures, RAM blocks and delay of each layer."""
     for layer in plan.layers:
         fact = facts[layer.name]
@@ -101,7 +104,7 @@ def _figures(plan: Plan, facts: Layers) -> Iterator[str]:
             yield f"{layer.name}: delay_frames is {float(layer.delay):,}, not {float(fact.delay):,}"
 
 
-def _parallelism(plan: Plan, facts: Layers) -> Iterator[str]:
+def _parallelism(plan: PlanFiles, facts: Layers) -> Iterator[str]:
     """Check that each parallelism divides its dimension, and is 1 if the kind of layer lacks it."""
     for layer in plan.layers:
         divided = dimensions(layer, facts[layer.name])
@@ -113,14 +116,14 @@ def _parallelism(plan: Plan, facts: Layers) -> Iterator[str]:
                 yield f"{layer.name}: {field} = {value} does not divide {size:,} {title}"
 
 
-def _storage(plan: Plan, facts: Layers) -> Iterator[str]:
+def _storage(plan: PlanFiles, facts: Layers) -> Iterator[str]:
     """Check that only layers with parameters have them in DRAM."""
     for layer in plan.layers:
         if layer.parameters == "dram" and not facts[layer.name].figures["parameter_words"]:
             yield f"{layer.name}: parameters are in dram, but {layer.kind} has none"
 
 
-def _host(plan: Plan, facts: Layers) -> Iterator[str]:
+def _host(plan: PlanFiles, facts: Layers) -> Iterator[str]:
     """Check that inputs, their consumers, losses and outputs are on the host's device."""
     inputs = {layer.name for layer in plan.layers if layer.kind == "input"}
     for layer in plan.layers:
@@ -133,7 +136,7 @@ def _host(plan: Plan, facts: Layers) -> Iterator[str]:
         yield f"{layer.name}: is on {layer.device}, but {reason} and has to be on the host's {plan.host}"
 
 
-def _hops(plan: Plan, facts: Layers) -> Iterator[str]:
+def _hops(plan: PlanFiles, facts: Layers) -> Iterator[str]:
     """Check that all paths to a layer cross the network equally often."""
     for layer in plan.layers:
         edges = [edge for edge in plan.input_edges[layer.name] if not plan.is_label(edge)]
@@ -143,7 +146,7 @@ def _hops(plan: Plan, facts: Layers) -> Iterator[str]:
             yield f"{layer.name}: hops {hops_text}"
 
 
-def _edges(plan: Plan, facts: Layers) -> Iterator[str]:
+def _edges(plan: PlanFiles, facts: Layers) -> Iterator[str]:
     """Check the bits and label of each edge, and that cut edges alone have a connection."""
     for edge in plan.edges:
         bits = facts[edge.source].bits
@@ -158,7 +161,7 @@ def _edges(plan: Plan, facts: Layers) -> Iterator[str]:
             yield f"{edge}: stays on {source}, but has connection {edge.connection}"
 
 
-def _connections(plan: Plan, facts: Layers) -> Iterator[str]:
+def _connections(plan: PlanFiles, facts: Layers) -> Iterator[str]:
     """Check that each cut edge has one connection, which agrees with the edge."""
     for edge in plan.edges:
         if edge.connection is None or not plan.is_cut(edge):
@@ -177,7 +180,7 @@ def _connections(plan: Plan, facts: Layers) -> Iterator[str]:
 
 
 def _connection_agrees(
-    plan: Plan, facts: Layers, index: int, connection: Connection, edge: Edge
+    plan: PlanFiles, facts: Layers, index: int, connection: ConnectionEntry, edge: EdgeEntry
 ) -> Iterator[str]:
     """Check that a connection agrees with its edge."""
     bits = facts[edge.source].bits
@@ -198,7 +201,7 @@ def _connection_agrees(
         yield f"connection {index}: hops is {connection.hops}, not {hops}"
 
 
-def _priorities(plan: Plan, facts: Layers) -> Iterator[str]:
+def _priorities(plan: PlanFiles, facts: Layers) -> Iterator[str]:
     """Check that priorities are unique at each device, and below its number of connections."""
     for device in plan.devices:
         used: dict[int, int] = {}
@@ -213,7 +216,7 @@ def _priorities(plan: Plan, facts: Layers) -> Iterator[str]:
             used[priority] = index
 
 
-RULES: tuple[Callable[[Plan, Layers], Iterator[str]], ...] = (
+RULES: tuple[Callable[[PlanFiles, Layers], Iterator[str]], ...] = (
     *(_shapes, _gradients, _figures, _parallelism, _storage, _host, _hops, _edges, _connections, _priorities),
     *RATE_RULES,
     wrong_files,

@@ -9,8 +9,8 @@ from fractions import Fraction
 
 from fanin.cnn.layers.family import family
 from fanin.cnn.layers.logic import device_luts
-from fanin.planner.check.files import RATES, Device, Plan
 from fanin.planner.check.layers import Facts
+from fanin.planner.plan.read import RATES, DeviceEntry, PlanFiles
 
 Layers = Mapping[str, Facts]
 ROUNDING = Fraction(1, 10**9)  # relative tolerance of figures that the plan states as floats
@@ -37,7 +37,7 @@ def differ(stated: Fraction, expected: Fraction) -> bool:
     return abs(stated - expected) > ROUNDING * max(abs(expected), Fraction(1, 10**3))
 
 
-def _load(plan: Plan, facts: Layers, device: Device) -> Load:
+def _load(plan: PlanFiles, facts: Layers, device: DeviceEntry) -> Load:
     placed_facts = [facts[layer.name] for layer in plan.layers if layer.device == device.name]
     cut_bits = [
         facts[edge.source].bits
@@ -59,11 +59,11 @@ def _load(plan: Plan, facts: Layers, device: Device) -> Load:
     )
 
 
-def _rates(device: Device) -> dict[str, int]:
+def _rates(device: DeviceEntry) -> dict[str, int]:
     return {"dram_read": device.dram, "dram_write": device.dram, "network": device.network}
 
 
-def _limits(plan: Plan, facts: Layers) -> Iterator[str]:
+def _limits(plan: PlanFiles, facts: Layers) -> Iterator[str]:
     """Check that no device's load exceeds its resources."""
     for device in plan.devices:
         load = _load(plan, facts, device)
@@ -83,7 +83,7 @@ def _limits(plan: Plan, facts: Layers) -> Iterator[str]:
                 yield f"{device.name}: {math.ceil(needed_rate):,} bits/s {_NAMES[field]} of {rate:,}"
 
 
-def _clocks(plan: Plan, facts: Layers) -> Iterator[str]:
+def _clocks(plan: PlanFiles, facts: Layers) -> Iterator[str]:
     """Check that each layer is fast enough for the throughput."""
     clocks = {device.name: device.clock for device in plan.devices}
     for layer in plan.layers:
@@ -92,7 +92,7 @@ def _clocks(plan: Plan, facts: Layers) -> Iterator[str]:
             yield f"{layer.name}: {math.ceil(needed):,} cycles/s of {clock:,} ({layer.device}'s clock)"
 
 
-def _utilisation(plan: Plan, facts: Layers) -> Iterator[str]:
+def _utilisation(plan: PlanFiles, facts: Layers) -> Iterator[str]:
     """Check the stated utilisation.
 
     Of RAM blocks, the most used kind counts. An absent resource has share 0.
@@ -123,7 +123,7 @@ def _figure(value: Fraction | None) -> str:
     return "null" if value is None else f"{float(value):,.9g}"
 
 
-def _throughput(plan: Plan, facts: Layers) -> Iterator[str]:
+def _throughput(plan: PlanFiles, facts: Layers) -> Iterator[str]:
     """Check that ``limit`` names the slowest resource, and that the throughput is not below its rate."""
     periods: dict[tuple[str, str, str | None], Fraction] = {}
     devices = {device.name: device for device in plan.devices}
@@ -149,7 +149,7 @@ def _limit(key: tuple[str, str, str | None]) -> str:
     return f"{device}'s {resource}{f' of {layer}' if layer else ''}"
 
 
-def _bound(plan: Plan, facts: Layers) -> Iterator[str]:
+def _bound(plan: PlanFiles, facts: Layers) -> Iterator[str]:
     """Check that the bound is at least the throughput, and that gap and status agree with both."""
     if plan.bound < plan.throughput * (1 - ROUNDING):
         yield f"bound: {_figure(plan.bound)} is below the throughput, {_figure(plan.throughput)}"
@@ -160,13 +160,13 @@ def _bound(plan: Plan, facts: Layers) -> Iterator[str]:
         yield f"solver: status is optimal, but the gap {_figure(gap)}"
 
 
-def _flow(plan: Plan, facts: Layers) -> Iterator[str]:
+def _flow(plan: PlanFiles, facts: Layers) -> Iterator[str]:
     """Check that the throughput in the flow model does not exceed the throughput."""
     if plan.flow > plan.throughput * (1 + ROUNDING):
         yield f"flow_throughput: {_figure(plan.flow)} is above the throughput, {_figure(plan.throughput)}"
 
 
-def _updates(plan: Plan, facts: Layers) -> Iterator[str]:
+def _updates(plan: PlanFiles, facts: Layers) -> Iterator[str]:
     """Check the throughput with updates against its two limits.
 
     Per batch, updates cost at most the sum of draining, updating and the time of ``RESTART_FRAMES`` frames.
@@ -192,6 +192,6 @@ def _updates(plan: Plan, facts: Layers) -> Iterator[str]:
         yield f"{stated}, but {slowest} lets {_figure(limit)} through, with its updates"
 
 
-RATE_RULES: tuple[Callable[[Plan, Layers], Iterator[str]], ...] = (
+RATE_RULES: tuple[Callable[[PlanFiles, Layers], Iterator[str]], ...] = (
     *(_limits, _clocks, _utilisation, _throughput, _bound, _flow, _updates),
 )

@@ -1,4 +1,4 @@
-"""Reader of a plan's folder, which returns the network that the plan's devices train."""
+"""Network that a plan's devices train, from the files of the plan."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from fanin.base.errors import InputError
 from fanin.base.records import open_record
@@ -16,12 +17,11 @@ from fanin.cnn.flow.node import Sizes
 from fanin.cnn.flow.predict import Prediction, predict_long
 from fanin.cnn.flow.verdict import Liveness, check_liveness, conclusive_frames
 from fanin.cnn.layers.layer import Parallelism
-from fanin.cnn.parts import Placement
-from fanin.planner.check.files import RATES, Plan, read_plan
-from fanin.planner.check.memory import stages
-from fanin.planner.check.plan import check_plan
+from fanin.cnn.parts import PlacedNetwork
+from fanin.planner.check.plan import broken_rules
 from fanin.planner.model.graph import Model
 from fanin.planner.plan.digest import CONNECTIONS_FILE, DEVICES, DIGEST, PLAN_FILE, plan_digest
+from fanin.planner.plan.read import RATES, PlanFiles, plan_of, read_plan
 
 MAX_FULL_BATCH = 32  #: largest batch, in frames, that is predicted in full
 STORE_SHARE = 0.98  #: share of DRAM's rate that a store uses (docs/systems/cluster.md, "Store")
@@ -39,7 +39,7 @@ class Rates:
 class PlannedNetwork:
     """Network on its devices, with figures of its plan."""
 
-    placement: Placement
+    placement: PlacedNetwork
     clock: int  #: clock of all devices, in Hz
     throughput: Fraction  #: frames per second, without updates
     cycles: tuple[int, ...]  #: cycles of a frame, by stage
@@ -92,14 +92,23 @@ def read_network(folder: Path) -> PlannedNetwork:
     Raises InputError of one line for an edited plan, a plan that breaks this version's rules, devices with
     different clocks, and a model that cannot be trained.
     """
-    plan, path = read_plan(folder), folder / PLAN_FILE
-    digest = _check_unedited(folder)
-    if violations := check_plan(folder):
-        raise InputError(f"{path}: breaks a rule, plan again: {violations[0]}")
-    clock = _clock(path, plan)
-    network = _trainable(str(path), Network(open_record(path).text("model"), stages(plan)))
+    plan = read_plan(folder)
+    return _planned(plan, str(folder / PLAN_FILE), _check_unedited(folder))
+
+
+def planned_network(documents: Mapping[str, Any]) -> PlannedNetwork:
+    """Return the network of documents of ``planner/plan/write.py``, as ``read_network`` does of their files."""
+    return _planned(plan_of(documents), PLAN_FILE, documents[PLAN_FILE][DIGEST])
+
+
+def _planned(plan: PlanFiles, location: str, digest: str) -> PlannedNetwork:
+    """Return the network of a plan. ``location``: start of an error's message."""
+    if violations := broken_rules(plan):
+        raise InputError(f"{location}: breaks a rule, plan again: {violations[0]}")
+    clock = _clock(location, plan)
+    network = _trainable(location, plan.network)
     cycles = tuple(layer.figures["cycles"] for layer in plan.layers)
-    placement = _placement(path, plan, network)
+    placement = _placement(location, plan, network, clock)
     return PlannedNetwork(
         placement=placement,
         clock=clock,
@@ -139,17 +148,17 @@ def _check_unedited(folder: Path) -> str:
     return digest
 
 
-def _clock(path: Path, plan: Plan) -> int:
+def _clock(location: str, plan: PlanFiles) -> int:
     """Return the clock of all devices with layers. Raises InputError if clocks differ."""
     used = [device for device in plan.devices if device.name in set(plan.layer_devices.values())]
     clocks = {device.clock: device.name for device in used}
     if len(clocks) > 1:
         clocks_text = ", ".join(f"{name} {clock / 1e6:g} MHz" for clock, name in clocks.items())
-        raise InputError(f"{path}: clocks differ ({clocks_text}); a cluster runs on one clock")
+        raise InputError(f"{location}: clocks differ ({clocks_text}); a cluster runs on one clock")
     return used[0].clock
 
 
-def _pace(plan: Plan, clock: int) -> float:
+def _pace(plan: PlanFiles, clock: int) -> float:
     """Return the cycles per frame if the network, or DRAM at a store's rate, is the limit; else 0."""
     shares = [
         float(shares[rate] or 0) / (STORE_SHARE if rate.startswith("dram") else 1)
@@ -160,7 +169,7 @@ def _pace(plan: Plan, clock: int) -> float:
     return pace if pace > max(layer.figures["cycles"] for layer in plan.layers) else 0
 
 
-def _placement(path: Path, plan: Plan, network: Network) -> Placement:
+def _placement(location: str, plan: PlanFiles, network: Network, clock: int) -> PlacedNetwork:
     """Return the network placed on the plan's devices."""
     priorities = {
         (index, port): plan.connections[edge.connection].priority
@@ -168,10 +177,10 @@ def _placement(path: Path, plan: Plan, network: Network) -> Placement:
         for port, edge in enumerate(plan.input_edges[stage.name])
         if edge.connection is not None
     }
-    wiring = Wiring(_clock(path, plan), {device.name: device.network for device in plan.devices})
+    wiring = Wiring(clock, {device.name: device.network for device in plan.devices})
     try:
-        return Placement(
+        return PlacedNetwork(
             network, tuple(plan.layer_devices[stage.name] for stage in network.stages), priorities, wiring
         )
     except ValueError as error:
-        raise InputError(f"{path}: {error}") from None
+        raise InputError(f"{location}: {error}") from None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from fanin import __version__
+from fanin.base.scratch import write_file
 from fanin.cnn.layers.conv import Conv
 from fanin.cnn.layers.layer import Shape
 from fanin.cnn.layers.window import Window
@@ -18,14 +20,20 @@ from fanin.planner.search.instance import Load
 from fanin.planner.search.priorities import cut_edges
 
 
-def plan_files(plan: Plan) -> dict[str, str]:
-    """Return the text of each file of a plan, by path."""
+def plan_documents(plan: Plan) -> dict[str, dict[str, Any]]:
+    """Return the content of each JSON file of a plan, by path."""
     values: dict[str, Any] = {PLAN_FILE: plan_json(plan), CONNECTIONS_FILE: connections_json(plan)}
     for number, device in enumerate(plan.instance.cluster.devices):
         if number in plan.placement.devices:
             values[f"{DEVICES}/{device.name}.json"] = device_json(plan, number)
     values[PLAN_FILE][DIGEST] = plan_digest(values)
-    return {name: json.dumps(value, indent=2, ensure_ascii=False) + "\n" for name, value in values.items()}
+    return values
+
+
+def write_documents(folder: Path, documents: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write the files of a plan to a folder."""
+    for name, content in documents.items():
+        write_file(folder / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:

@@ -194,23 +194,3 @@ def node_of(part: Part, *, encap: Encap = Encap.L2, published: bool = False) -> 
         encap=encap,
         published=published,
     )
-
-
-def part_of(node: ClusterNode) -> Part:
-    """Return the part of a node that has the whole network."""
-    identity = {index: index for index in range(len(node.network.stages))}
-    return Part("the node", node.network, identity, {}, node.rings, node.skews, node.gradient_skews)
-
-
-class NodeCosim(ClusterCosim):
-    """Simulator of one node that has the whole network."""
-
-    def __init__(
-        self,
-        node: ClusterNode,
-        *,
-        arith: Arith = Arith.C,
-        clock_mhz: float = CLOCK_MHZ,
-        quiet: bool = False,
-    ):
-        super().__init__([part_of(node)], arith=arith, clock_mhz=clock_mhz, quiet=quiet)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec.facts import FLOAT_BITS, SHORT_FRACTION, TAG_BITS, TAG_BYTES, Inceptionn, Tag
+from fanin.codec.facts import FLOAT_BITS, TAG_BITS, TAG_BYTES, Inceptionn, Tag
 from fanin.codec.golden import inceptionn
 
 Float32 = npt.NDArray[np.float32]
@@ -53,18 +53,3 @@ def gradients(form_shares: Sequence[float], count: int, workers: int, seed: int 
     low, high = np.array(_EXPONENTS).T
     exponents = rng.uniform(low[form], high[form], size=(workers, count))
     return list((sign * 2.0**exponents).astype(np.float32))
-
-
-def strict_shares(
-    published: Sequence[float], bound: int, short_share: float | None = None
-) -> tuple[float, ...]:
-    """Return an estimate of strict mode's shares from those of published mode.
-
-    Zeros and raw values are the same in both modes. Of the other values, strict mode sends ``short_share``
-    (0 to 1) in 8 bits: those of which the 8-bit form cuts off at most the bound. Default: the cut-off parts are
-    evenly distributed over 2^-7.
-    """
-    zero, bits8, bits16, raw = published
-    if short_share is None:
-        short_share = min(1.0, 2.0 ** (SHORT_FRACTION[Tag.BITS8] - bound))
-    return zero, short_share * (bits8 + bits16), (1 - short_share) * (bits8 + bits16), raw

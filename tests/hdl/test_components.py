@@ -20,7 +20,7 @@ from fanin.cnn.layers.layer import Parallelism, Shape
 from fanin.cnn.layers.raster import Raster
 from fanin.cnn.layers.schedule import Schedule
 from fanin.cnn.memory import Frames, StoreConfig
-from fanin.cnn.parts import Placement
+from fanin.cnn.parts import PlacedNetwork
 from fanin.codec.facts import Bfp
 from fanin.glm.facts import PRESETS
 from fanin.hdl.boards.identity import Identity
@@ -37,7 +37,7 @@ from tests.fanin.cnn.layers.small import small_layer
 from tests.support import slow
 
 # The host's side of a network on two devices: with ends of connections.
-PART = Placement(EXAMPLES["tiny"], tuple("aaaabbaaaa")).parts[0]
+PART = PlacedNetwork(EXAMPLES["tiny"], tuple("aaaabbaaaa")).parts[0]
 
 SECTIONS = ("Members", "Parameters", "Latency", "Source")
 

@@ -10,13 +10,13 @@ import pytest
 
 from fanin.base.errors import InputError
 from fanin.cnn.layers.layer import Storage
-from fanin.planner.check.files import read_plan
 from fanin.planner.cluster import load_cluster
 from fanin.planner.model.load import load_model
 from fanin.planner.plan.digest import plan_digest
 from fanin.planner.plan.network import STORE_SHARE, _pace, read_network
 from fanin.planner.plan.plan import make_plan
-from fanin.planner.plan.write import plan_files
+from fanin.planner.plan.read import read_plan
+from fanin.planner.plan.write import plan_documents, write_documents
 from fanin.planner.search.instance import Instance
 from fanin.planner.search.limits import Limits
 
@@ -33,9 +33,7 @@ clock_mhz = {}
 
 def write_plan(folder, model, cluster):
     plan = make_plan(Instance(load_model(model), load_cluster(str(cluster))), Limits(seconds=20, workers=1))
-    for name, text in plan_files(plan).items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+    write_documents(folder, plan_documents(plan))
     return plan
 
 

@@ -19,7 +19,7 @@ from fanin.planner.model import dsl
 from fanin.planner.model.graph import Edge
 from fanin.planner.model.load import load_model
 from fanin.planner.plan.plan import make_plan
-from fanin.planner.plan.write import plan_files
+from fanin.planner.plan.write import plan_documents, write_documents
 from fanin.planner.search import anneal, kernel
 from fanin.planner.search.choices import all_choices
 from fanin.planner.search.instance import Instance, Placement, divergent_paths
@@ -61,9 +61,7 @@ def test_throughput_is_that_of_exhaustive_search_and_the_checker_finds_nothing(s
     assert plan.throughput == 1 / best
     assert plan.optimal
     assert plan.bound == plan.throughput
-    for name, text in plan_files(plan).items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
+    write_documents(tmp_path, plan_documents(plan))
     assert check_plan(tmp_path) == []
 
 

@@ -52,6 +52,7 @@ from fanin.hdl.boards.report import PlacementReport, read_report
 from fanin.hdl.boards.sdram.core import check_installed
 from fanin.hdl.boards.top import BoardTop, core_dividers
 from fanin.hdl.boards.vendor.project import CARDS, make_project
+from fanin.runs.file_options import Request
 from fanin.runs.output import check_directory, print_json
 from fanin.runs.progress import StatusLine
 from fanin.runs.provenance.document import run_directory
@@ -68,7 +69,7 @@ def execute(args: argparse.Namespace) -> int:
     design = _design(args)
     if args.place and design.board.flow is Flow.OPEN:
         return _place(args, design, Tools.find())
-    with run_directory(args.output, BOARD_BUILD, args) as folder, StatusLine() as status:
+    with run_directory(args.output, BOARD_BUILD, Request.parsed(args)) as folder, StatusLine() as status:
         status.show(f"{design.board.name}: elaborating")
         extract(_plan(design), _project(folder))
         _write(folder / BOARD_FILE, design.description)
@@ -212,7 +213,7 @@ def _project(folder: Path) -> Path:
 
 def _place(args: argparse.Namespace, design: _Design, tools: Tools) -> int:
     """Place and route a design, after a check of the netlist's clock crossings; return the exit status."""
-    with run_directory(args.output, BOARD_BUILD, args) as folder, StatusLine() as status:
+    with run_directory(args.output, BOARD_BUILD, Request.parsed(args)) as folder, StatusLine() as status:
         project = _project(folder)
         status.show(f"{design.board.name}: elaborating")
         plan = _plan(design)

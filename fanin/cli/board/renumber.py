@@ -17,7 +17,7 @@ from fanin.boards.run.folder import (
     REPORT_FILE,
     open_build,
 )
-from fanin.runs.file_options import FileOptions
+from fanin.runs.file_options import FileOptions, Request
 from fanin.runs.output import add_json, check_directory, print_json
 from fanin.runs.progress import StatusLine
 from fanin.runs.provenance.document import run_directory
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"{args.output}: is the build itself; -o takes another folder")
     check_directory(args.output, BOARD_BUILD)
     has_bitstream = (args.build / BITSTREAM_FILE).is_file()
-    with run_directory(args.output, BOARD_BUILD, args) as folder, StatusLine() as status:
+    with run_directory(args.output, BOARD_BUILD, Request.parsed(args)) as folder, StatusLine() as status:
         project = folder / PROJECT
         project.mkdir()
         status.show(f"{board.name}: other addresses")

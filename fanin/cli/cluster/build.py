@@ -8,7 +8,6 @@ from fanin.cli.cache import add_no_cache
 from fanin.cli.options import add_options
 from fanin.cnn.run.options import BuildOptions
 from fanin.runs.call import Call
-from fanin.runs.file_options import file_options_of
 from fanin.runs.output import add_json
 
 
@@ -23,7 +22,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     add_options(parser, BuildOptions)
     add_json(parser)
     add_no_cache(parser)
-    parser.set_defaults(run=run, files=file_options_of(BuildOptions))
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fanin.job import SLOTS
 from fanin.p4.aggregation import ProgramConfig, Target
-from fanin.runs.file_options import FileOptions
+from fanin.runs.file_options import FileOptions, Request
 from fanin.runs.lock import sole_writer
 from fanin.runs.output import P4_PROGRAM, add_json, print_json
 from fanin.runs.provenance.document import Origin
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
     names = ("target", "protocol", "workers", "slots", "values", "encap", "jobs", "job")
     program = emit_p4(**{name: getattr(args, name) for name in names})
-    origin = Origin(args)
+    origin = Origin(Request.parsed(args))
     with sole_writer(args.output):
         paths = [*program.write(args.output, taken=args.job)]
         origin.write(args.output, replace(P4_PROGRAM, results=tuple(program.files)), verilog={})

@@ -8,7 +8,6 @@ from fanin.cli.cache import add_no_cache
 from fanin.cli.options import add_options
 from fanin.ring.run.options import RingOptions
 from fanin.runs.call import Call
-from fanin.runs.file_options import file_options_of
 from fanin.runs.output import add_json
 from fanin.runs.ranks import add_ranks
 
@@ -26,7 +25,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add_json(parser)
     add_ranks(parser)
     add_no_cache(parser, "with --on rtl, ")
-    parser.set_defaults(run=run, files=file_options_of(RingOptions))
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

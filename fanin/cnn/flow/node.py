@@ -32,7 +32,6 @@ from fanin.cnn.memory import saved_frames
 ADMIT_LATENCY = 3  #: cycles from an update's end until a frame may start
 FINISH_LATENCY = 2  #: cycles from a frame's last gradient until the update may start
 UPDATE_LATENCY = MULTIPLIER + ADDER + 3  #: cycles of an update in addition to one cycle per parameter
-RESULT_LATENCY = 14  #: cycles from a result's last word until it is in memory
 
 
 @dataclass(frozen=True)

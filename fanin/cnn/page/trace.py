@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fanin.cnn.parts import Placement
+from fanin.cnn.parts import PlacedNetwork
 from fanin.job import worker_endpoint
 from fanin.report.links import Frame, TracedFrame, add_credit, add_links, decode_log, link_frame
 from fanin.report.perfetto import Trace
@@ -38,7 +38,7 @@ class _Job:
 class ClusterTrace:
     """Collector of a run's jobs and frames for its trace."""
 
-    def __init__(self, placement: Placement, period_ps: int):
+    def __init__(self, placement: PlacedNetwork, period_ps: int):
         self._placement, self._period_ps = placement, period_ps
         self._macs = {name: worker_endpoint(number).mac for number, name in enumerate(placement.names)}
         self._sources = {

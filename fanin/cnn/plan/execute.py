@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import signal
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection, wait
@@ -20,7 +20,7 @@ from fanin.base.printable import print_note
 from fanin.base.processes import die_with_parent
 from fanin.base.records import open_record
 from fanin.base.scratch import write_file
-from fanin.cnn.plan.options import PlanOptions, device_counts, factors
+from fanin.cnn.plan.options import SECONDS, SWEEP_SECONDS, PlanOptions, device_counts, factors
 from fanin.cnn.plan.page.page import plan_page
 from fanin.planner.check.plan import check_plan
 from fanin.planner.cluster import Cluster, load_cluster
@@ -29,16 +29,15 @@ from fanin.planner.model.load import load_model
 from fanin.planner.plan.digest import CONNECTIONS_FILE, PLAN_FILE
 from fanin.planner.plan.plan import Plan
 from fanin.planner.plan.sweep import Report, sweep
-from fanin.planner.plan.write import plan_files
+from fanin.planner.plan.write import connections_json, plan_documents, plan_json, write_documents
 from fanin.planner.search.limits import Limits
 from fanin.planner.search.search import PARALLEL_CLIMBS
 from fanin.runs.call import Call
-from fanin.runs.file_options import command_arguments
-from fanin.runs.output import PLAN, SWEEP, check_directory, is_kind, json_text, print_json, table
+from fanin.runs.file_options import request_of
+from fanin.runs.output import PLAN, REPORT_FILE, SWEEP, check_directory, is_kind, json_text, print_json, table
 from fanin.runs.progress import StatusLine
 from fanin.runs.provenance.document import run_directory
 
-SECONDS, SWEEP_SECONDS = 100.0, 12.0  # time limit of one search: alone, and in a sweep
 PLANS = "plans"  # folder of a sweep's plans
 LOST = ToolFailed("a process of the search was killed, or failed; was there too little memory?")
 SHOWN_VIOLATIONS = 20  # violations printed per plan
@@ -72,7 +71,7 @@ def execute(options: PlanOptions, call: Call, say: Callable[[str], None] = print
     counts = counts or [len(cluster.devices)]
     cluster.first(max(counts))  # raises InputError for too many devices, before any search
     plans: list[SweepPoint] = []
-    with run_directory(output, kind, command_arguments(call, options)) as folder, StatusLine() as status:
+    with run_directory(output, kind, request_of(call, options)) as folder, StatusLine() as status:
 
         def work(pool: ProcessPoolExecutor | None, report: Report) -> Iterator[SweepPoint]:
             return sweep(
@@ -95,15 +94,15 @@ def execute(options: PlanOptions, call: Call, say: Callable[[str], None] = print
             cluster_text = options.cluster if count == len(cluster.devices) else f"{count} of {options.cluster}"
             raise InputError(f"{options.model} on {cluster_text}: {error}") from None
         if is_sweep:
-            _write_sweep(folder, model, cluster, plans)
+            document = _write_sweep(folder, model, cluster, plans)
         else:
-            write_plan(folder, plans[0][2])
+            document = write_plan(folder, plans[0][2])[PLAN_FILE]
     if call.as_json:
-        say(json_text(json.loads((output / (SWEEP.mark if is_sweep else PLAN_FILE)).read_bytes())))
+        say(json_text(document))
     elif is_sweep:
         say(_sweep_text(output, f"{model.name} on {cluster.name}", plans))
     else:
-        say(_text(output, plans[0][2]))
+        say(_text(output, plans[0][2], document))
     return plans
 
 
@@ -185,23 +184,22 @@ def _folder(devices: int, factor: int) -> str:
     return f"devices{devices}-mp{factor}"
 
 
-def write_plan(folder: Path, plan: Plan, sweep_rows: Sequence[Mapping[str, Any]] = ()) -> None:
-    """Write a plan and its page, and check the written files. Raises CheckFailed for a broken rule.
+def write_plan(folder: Path, plan: Plan) -> dict[str, dict[str, Any]]:
+    """Write a plan and its page. Return the contents of the plan's files, by path.
 
-    ``sweep_rows``: points of a sweep, for the page.
+    The checker reads the written files. Raises CheckFailed for a broken rule.
     """
-    files = plan_files(plan)
-    for name, text in files.items():
-        write_file(folder / name, text)
+    documents = plan_documents(plan)
+    write_documents(folder, documents)
     violations = check_plan(folder)
     if violations:
         raise CheckFailed(f"the plan breaks a rule: {violations[0]} ({len(violations)} in all)")
-    page = plan_page(json.loads(files[PLAN_FILE]), json.loads(files[CONNECTIONS_FILE]), sweep_rows)
-    write_file(folder / "report.html", page)
+    write_file(folder / REPORT_FILE, plan_page(documents[PLAN_FILE], documents[CONNECTIONS_FILE]))
+    return documents
 
 
-def _write_sweep(folder: Path, model: Model, cluster: Cluster, plans: list[SweepPoint]) -> None:
-    """Write sweep.json, and a page with the best plan and the throughput of all plans."""
+def _write_sweep(folder: Path, model: Model, cluster: Cluster, plans: list[SweepPoint]) -> dict[str, Any]:
+    """Write sweep.json, and a page with the best plan and the throughput of all. Return sweep.json."""
     rows = [
         {
             "devices": devices,
@@ -219,16 +217,14 @@ def _write_sweep(folder: Path, model: Model, cluster: Cluster, plans: list[Sweep
         for devices, factor, plan in plans
     ]
     best = max((plan for *_, plan in plans), key=lambda plan: plan.throughput)
-    files = plan_files(best)
-    page = plan_page(json.loads(files[PLAN_FILE]), json.loads(files[CONNECTIONS_FILE]), rows)
-    write_file(folder / "report.html", page)
-    text = {"model": model.name, "cluster": cluster.name, "plans": rows}
-    write_file(folder / SWEEP.mark, json.dumps(text, indent=2, ensure_ascii=False) + "\n")
+    write_file(folder / REPORT_FILE, plan_page(plan_json(best), connections_json(best), rows))
+    document = {"model": model.name, "cluster": cluster.name, "plans": rows}
+    write_file(folder / SWEEP.mark, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    return document
 
 
-def _text(output: Path, plan: Plan) -> str:
-    """Return a plan's summary as text."""
-    values = json.loads((output / PLAN_FILE).read_bytes())
+def _text(output: Path, plan: Plan, values: Mapping[str, Any]) -> str:
+    """Return a plan's summary as text. ``values``: contents of plan.json."""
     lines = [f"{values['model']} on {values['cluster']['name']}: {_rate(plan)}", ""]
     titles = ["device", "layers", "DSP", "LUT", "RAM", "DRAM", "DRAM read", "DRAM write", "network"]
     titles.append("connections")
@@ -258,7 +254,7 @@ def _text(output: Path, plan: Plan) -> str:
         ["limit", f"{resource}{layer} on {limit['device']}"],
         *([["held up", _flow(plan)]] if _is_held_up(plan) else []),
         ["verified", f"yes: fanin plan --check {output}"],
-        ["report", str(output / "report.html")],
+        ["report", str(output / REPORT_FILE)],
     ]
     return "\n".join([*lines, "", table(facts)])
 
@@ -297,7 +293,7 @@ def _sweep_text(output: Path, subject: str, plans: list[SweepPoint]) -> str:
     for count in sorted({devices for devices, *_ in plans}):
         cells = [f"{p.flow_throughput:,.2f} ({_proof(p)})" for n, _, p in plans if n == count]
         rows.append([str(count), *cells])
-    report = f"  report  {output / 'report.html'}"
+    report = f"  report  {output / REPORT_FILE}"
     title = f"{subject}: frames/s, and how much more there may be"
     return "\n".join([title, "", table(rows, right=range(len(titles))), "", report])
 

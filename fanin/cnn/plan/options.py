@@ -10,6 +10,7 @@ from fanin.base.errors import InputError
 from fanin.runs.option import FileUse, Group, RunOptions, Trait, option
 
 FACTORS = (1, 2, 4, 8)  # degrees of model parallelism
+SECONDS, SWEEP_SECONDS = 100.0, 12.0  # time limit of one search: alone, and in a sweep
 SEARCH = Trait("a search")
 
 _PLACE = Group("")  # options that the help lists without a title
@@ -53,7 +54,7 @@ class PlanOptions(RunOptions):
         "time limit of one search",
         "S",
         unit="seconds",
-        default_text="100; in a sweep 12",
+        default_text=f"{SECONDS:g}; in a sweep {SWEEP_SECONDS:g}",
         low=0.1,
         high=1e6,
         trait=SEARCH,

@@ -25,12 +25,12 @@ from fanin.cnn.run.contents import predicted_json, sizes_json, write_memory
 from fanin.cnn.run.options import ENCAPS, LINKS, BuildOptions
 from fanin.planner.cluster import load_cluster
 from fanin.planner.model.load import load_model
-from fanin.planner.plan.network import PlannedNetwork, read_network
+from fanin.planner.plan.network import PlannedNetwork, planned_network, read_network
 from fanin.planner.plan.plan import make_plan
 from fanin.planner.search.instance import Instance
 from fanin.planner.search.limits import Limits
 from fanin.runs.call import Call
-from fanin.runs.file_options import command_arguments
+from fanin.runs.file_options import request_of
 from fanin.runs.output import (
     CLUSTER_BUILD,
     PLAN,
@@ -69,15 +69,15 @@ def execute(options: BuildOptions, call: Call, say: Callable[[str], None] = prin
     check_directory(output, CLUSTER_BUILD)
     build = planned_build(options.plan, options.arith)
     build = replace(build, wires=wires_of(options, build.planned.placement))
-    with run_directory(output, CLUSTER_BUILD, command_arguments(call, options)) as folder:
+    with run_directory(output, CLUSTER_BUILD, request_of(call, options)) as folder:
         # also builds the simulator, in a cache outside this folder
         rtl = Rtl(build.planned, build.arithmetic, build.wires)
         if options.verilog:
             write_verilog(folder / VERILOG_FOLDER, rtl.cosim.nodes)
         write_memory(folder / MEMORY_FOLDER, build.planned.placement)
-        write_build(folder, build, options.plan)
+        document = write_build(folder, build, options.plan)
     if call.as_json:
-        say(json_text(json.loads((output / CLUSTER_BUILD.mark).read_bytes())))
+        say(json_text(document))
     else:
         say(_summary(build, output))
 
@@ -95,8 +95,8 @@ def planned_build(plan: Path, arithmetic: str, wires: Wires = RELIABLE_L2) -> Bu
 def default_build(folder: Path) -> Build:
     """Plan the default model for the default cluster, and write its build to a folder."""
     instance = Instance(load_model(MODEL), load_cluster(CLUSTER))
-    write_plan(folder / PLAN_FOLDER, make_plan(instance, Limits(seconds=SECONDS, workers=1)))
-    build = Build(read_network(folder / PLAN_FOLDER), "c")
+    plan = make_plan(instance, Limits(seconds=SECONDS, workers=1))
+    build = Build(planned_network(write_plan(folder / PLAN_FOLDER, plan)), "c")
     _write_mark(folder, build)
     return build
 
@@ -139,15 +139,16 @@ def _copy(source: Path, target: Path, kind: Kind) -> None:
             raise InputError(f"{source / name}: {cause}") from None
 
 
-def write_build(folder: Path, build: Build, plan: Path) -> None:
-    """Write the plan's files and ``build.json`` to ``folder``. ``plan``: folder of the plan."""
+def write_build(folder: Path, build: Build, plan: Path) -> dict[str, Any]:
+    """Write the plan's files and ``build.json``. Return ``build.json``. ``plan``: folder of the plan."""
     _copy(plan, folder / PLAN_FOLDER, PLAN)
-    _write_mark(folder, build)
+    return _write_mark(folder, build)
 
 
-def _write_mark(folder: Path, build: Build) -> None:
-    text = json.dumps(build_json(build) | {"verilog": _verilog(folder)}, indent=2, ensure_ascii=False)
-    (folder / CLUSTER_BUILD.mark).write_text(text + "\n")
+def _write_mark(folder: Path, build: Build) -> dict[str, Any]:
+    document = build_json(build) | {"verilog": _verilog(folder)}
+    (folder / CLUSTER_BUILD.mark).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    return document
 
 
 def build_json(build: Build) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fanin.base.errors import InputError
 from fanin.base.records import Record
-from fanin.cnn.parts import Placement
+from fanin.cnn.parts import PlacedNetwork
 from fanin.cnn.run.options import CONNECTIONS, ENCAPS, FRAMES, RELIABLE, BuildOptions, ClusterOptions
 from fanin.cnn.training import Training
 from fanin.runs.output import PCAP_FILE
@@ -76,7 +76,7 @@ def recorded_conditions(record: Record) -> Conditions:
     return Conditions(faults, record.integer("seed"))
 
 
-def wires_of(options: BuildOptions, placement: Placement) -> Wires:
+def wires_of(options: BuildOptions, placement: PlacedNetwork) -> Wires:
     """Return the wires of a build's options. Raises InputError if they are given for a single device."""
     if len(placement.names) == 1:
         options.refuse({CONNECTIONS: ONE_DEVICE})
@@ -93,7 +93,9 @@ def check_conditions(options: ClusterOptions) -> None:
         raise InputError(f"--{error}") from None
 
 
-def conditions_of(options: ClusterOptions, placement: Placement, training: Training, frames: int) -> Conditions:
+def conditions_of(
+    options: ClusterOptions, placement: PlacedNetwork, training: Training, frames: int
+) -> Conditions:
     """Return the conditions of a run's options. ``frames``: frames of an epoch. Raises InputError."""
     if len(placement.names) == 1:
         options.refuse({FRAMES: ONE_DEVICE})
@@ -105,7 +107,7 @@ def conditions_of(options: ClusterOptions, placement: Placement, training: Train
     )
 
 
-def _cut(text: str, placement: Placement, training: Training, frames: int) -> Cut:
+def _cut(text: str, placement: PlacedNetwork, training: Training, frames: int) -> Cut:
     match = re.fullmatch(r"(.+)@([0-9]{1,12})", text)
     if not match:
         raise InputError(f"--cut: must be DEVICE@BATCH or DEVICE-DEVICE@BATCH, not {text!r}")
@@ -117,7 +119,7 @@ def _cut(text: str, placement: Placement, training: Training, frames: int) -> Cu
     return Cut(text, devices, epoch * frames + batch_in_epoch * training.batch)
 
 
-def _devices(text: str, placement: Placement) -> tuple[str, ...]:
+def _devices(text: str, placement: PlacedNetwork) -> tuple[str, ...]:
     """Return the device called ``text``, or two connected devices whose names ``text`` joins by a hyphen."""
     names = placement.names
     if text in names:

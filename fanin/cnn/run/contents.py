@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin.cnn.memory import MemoryMap, Region
-from fanin.cnn.parts import Part, Placement
+from fanin.cnn.parts import Part, PlacedNetwork
 from fanin.planner.plan.network import PlannedNetwork
 
 Json = dict[str, Any]
@@ -62,7 +62,7 @@ def predicted_json(planned: PlannedNetwork, batch: int) -> Json:
     }
 
 
-def write_memory(folder: Path, placement: Placement) -> None:
+def write_memory(folder: Path, placement: PlacedNetwork) -> None:
     """Write each device's memory map to DEVICE.json."""
     folder.mkdir(parents=True)
     for part in placement.parts:

@@ -25,7 +25,7 @@ from fanin.cnn.run.summary import summary
 from fanin.report.failure import failure_page
 from fanin.runs.call import Call
 from fanin.runs.diagnosis import argv_of
-from fanin.runs.file_options import command_arguments
+from fanin.runs.file_options import request_of
 from fanin.runs.live import LiveFile, RunStatus
 from fanin.runs.lock import sole_writer
 from fanin.runs.manifest import list_files
@@ -57,7 +57,7 @@ def execute(options: ClusterOptions, call: Call, say: Callable[[str], None] = pr
     live = live_file(output, "run", options.data)
     with sole_writer(output), live, waveform(options, rtl=options.on == RTL) as wave:
         with RunStatus(live) as status:
-            with run_directory(output, CLUSTER_RUN, command_arguments(call, options), is_locked=True) as folder:
+            with run_directory(output, CLUSTER_RUN, request_of(call, options), is_locked=True) as folder:
                 status.stage("building")
                 setup = setup_of(options, folder / BUILD)
                 setup = replace(setup, conditions=replace(setup.conditions, wave=wave))

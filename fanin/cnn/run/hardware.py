@@ -8,7 +8,7 @@ from typing import Any
 from fanin.cnn.driver import StreamCounters, timed_batch
 from fanin.cnn.facts import Network
 from fanin.cnn.memory import BEAT_BYTES
-from fanin.cnn.parts import Placement
+from fanin.cnn.parts import PlacedNetwork
 from fanin.cnn.run.contents import predicted_json
 from fanin.cnn.run.rtl import BITS_PER_GBIT, Rtl
 from fanin.hdl.layers.registers import Fifo, StageFifo, Way
@@ -115,7 +115,7 @@ def _traffic(link: Mapping[str, Mapping[str, int]], seconds: float) -> Metrics:
     }
 
 
-def connections_of(placement: Placement, machine: Rtl) -> list[Metrics]:
+def connections_of(placement: PlacedNetwork, machine: Rtl) -> list[Metrics]:
     """Return ``connections`` of run.json: link counters of both ends of each connection, summed over all jobs.
 
     ``failure``: name of the LinkFailure of the connection; None if it did not fail.

@@ -21,6 +21,7 @@ from fanin.cnn.run.execute import RunRecorder, finish, live_file, write_metrics
 from fanin.cnn.run.folder import BUILDS, Run, UsedBuild, open_run
 from fanin.cnn.run.machine import RTL
 from fanin.cnn.run.setup import Earlier, Setup, reload_images
+from fanin.runs.file_options import Request
 from fanin.runs.live import RunStatus
 from fanin.runs.lock import sole_writer
 from fanin.runs.manifest import list_files
@@ -58,7 +59,7 @@ def execute(args: argparse.Namespace) -> int:
                     _write_build(folder, setup.builds[-1].folder, setup.build, args.plan)
                 write_metrics(folder, recorder.metrics(UNFINISHED))
                 # The counters of the connections restart at 0.
-                note_resumption(folder, args, ignored=["connections"])
+                note_resumption(folder, Request.parsed(args), ignored=["connections"])
                 error = recorder.train()
             finish(recorder, error, args.json)
             return 0

@@ -13,7 +13,7 @@ from fanin.cnn.examples import EXAMPLES
 from fanin.cnn.golden.image import state_image
 from fanin.cnn.golden.network import initial_state
 from fanin.cnn.memory import state_stages
-from fanin.cnn.parts import Placement
+from fanin.cnn.parts import PlacedNetwork
 from fanin.cnn.training import Job
 from fanin.evaluation.bench.figure import Figure, outputs, write
 from fanin.evaluation.bench.result import Result
@@ -52,7 +52,7 @@ class Trial:
 
     def __init__(self, *, published: bool):
         self._network = EXAMPLES[NETWORK]
-        placement = Placement(self._network, tuple(DEVICES))
+        placement = PlacedNetwork(self._network, tuple(DEVICES))
         self._cosim = ClusterCosim(placement.parts, published=published)
 
     @cached_property

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 
-from fanin.cnn.plan.execute import SWEEP_SECONDS, write_plan
+from fanin.cnn.plan.options import SWEEP_SECONDS
 from fanin.evaluation.bench.plan import plans_of
 from fanin.evaluation.bench.result import Result
-from fanin.planner.plan.network import PlannedNetwork, read_network
+from fanin.planner.plan.network import PlannedNetwork, planned_network
 from fanin.planner.plan.plan import Plan
+from fanin.planner.plan.write import plan_documents
 
 SEARCH_SECONDS = 60.0  # time limit of MobileNetV2's search
 DEVICES = range(3, 10)  # numbers of devices for the example CNN
@@ -117,10 +116,8 @@ def _prediction(name: str, id_prefix: str, timed_plan: TimedPlan, note: str) -> 
 
 
 def as_built(plan: Plan) -> PlannedNetwork:
-    """Return a plan as ``fanin plan`` writes and ``fanin cluster build`` reads it."""
-    with tempfile.TemporaryDirectory(prefix="fanin-") as folder:
-        write_plan(Path(folder), plan)
-        return read_network(Path(folder))
+    """Return the network of a plan as ``fanin cluster build`` builds it."""
+    return planned_network(plan_documents(plan))
 
 
 def predict(plan: Plan) -> TimedPlan:

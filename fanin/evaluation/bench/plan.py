@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
-from fanin.cnn.plan.execute import SECONDS, SWEEP_SECONDS, run_search
+from fanin.cnn.plan.execute import run_search
+from fanin.cnn.plan.options import SECONDS, SWEEP_SECONDS
 from fanin.evaluation.bench import plan_layers
 from fanin.evaluation.bench.result import Result
 from fanin.planner.cluster import load_cluster

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin.base.errors import CheckFailed, InputError, ToolFailed
+from fanin.base.records import open_record
 from fanin.base.scratch import write_file
 from fanin.glm.run.files import (
     COUNT_FIELDS,
@@ -24,14 +23,14 @@ from fanin.glm.run.files import (
     write_unfinished,
 )
 from fanin.glm.run.options import GlmOptions
-from fanin.glm.run.progress import Reporter, simulate
+from fanin.glm.run.progress import ProgressReporter, simulate
 from fanin.glm.run.restarts import Attempts, Survival
 from fanin.glm.run.resume import Earlier, configuration_of, is_complete, open_earlier
 from fanin.glm.run.setup import trainers_of
 from fanin.glm.run.state import About, data_digest, names_of, training_of
 from fanin.glm.run.summary import summary, summary_of_classes
 from fanin.runs.call import Call
-from fanin.runs.file_options import command_arguments
+from fanin.runs.file_options import request_of
 from fanin.runs.live import LiveFile
 from fanin.runs.lock import sole_writer
 from fanin.runs.manifest import list_files, make_folder
@@ -81,8 +80,8 @@ def execute(
     options = replace(options, output=output)
     check_directory(output)
     if earlier and output.resolve() == earlier.folder.resolve() and is_complete(earlier, options):
-        report = (earlier.folder / RUN_FILE).read_bytes() if call.as_json else None
-        say(json_text(json.loads(report)) if report else f"{earlier.folder}: the run has finished already")
+        record = open_record(earlier.folder / RUN_FILE)
+        say(json_text(record.value) if call.as_json else f"{earlier.folder}: the run has finished already")
         return None
     copies = _copies(options, output)
     with waveform(options, rtl=options.on is None) as wave:
@@ -125,8 +124,9 @@ class _Command:
     ):
         assert options.output is not None
         self.options, self.call, self.output, self.earlier = options, call, options.output, earlier
-        self._say = say
+        self._say, self._request = say, request_of(call, options)
         self._wave = wave
+        self._reporter: ProgressReporter  # from ``carry_out`` on
         self._result: TrainResult | ClassesResult | None = None
         self._record: dict[str, Any] = {}  # content of the folder's run.json
         self._digest = ""
@@ -153,11 +153,11 @@ class _Command:
         """Train, write the run's folder, print the summary, return the result. Raises CheckFailed."""
         output = self.output
         with self._folder() as (runs, folder):
-            reporter = Reporter(self._live, runs)
+            self._reporter = ProgressReporter(self._live, runs)
             if len(runs) == 1:
-                failure, details = self._run(runs[0], folder, reporter), output
+                failure, details = self._run(runs[0], folder), output
             else:
-                failure, details = self._run_classes(runs, folder, reporter)
+                failure, details = self._run_classes(runs, folder)
         for name, copy in copies.items():
             if (output / name).exists():  # a failed run has no model
                 write_file(copy, (output / name).read_bytes())
@@ -176,7 +176,7 @@ class _Command:
             with (
                 sole_writer(self.output),
                 self._live,
-                run_directory(self.output, RUN, self._arguments(), is_locked=True) as folder,
+                run_directory(self.output, RUN, self._request, is_locked=True) as folder,
             ):
                 yield self._trainers(), folder
             return
@@ -185,18 +185,14 @@ class _Command:
             if earlier and earlier.folder.resolve() == self.output.resolve():
                 runs = self._trainers()
                 write_unfinished(self.output, runs[0])
-                note_resumption(self.output, self._arguments(), ignored=COUNT_FIELDS)
+                note_resumption(self.output, self._request, ignored=COUNT_FIELDS)
             else:
-                with run_directory(self.output, RUN, self._arguments(), is_locked=True) as folder:
+                with run_directory(self.output, RUN, self._request, is_locked=True) as folder:
                     runs = self._trainers()
                     self._prepare(runs, folder)
                 list_files(self.output, RUN.files)
             yield runs, self.output.absolute()  # simulators work in another folder
             renew_results(self.output, RUN)
-
-    def _arguments(self) -> argparse.Namespace:
-        """Return the call's arguments for provenance.json."""
-        return command_arguments(self.call, self.options)
 
     def _prepare(self, runs: list[Trainer], folder: Path) -> None:
         """Fill a new folder: run.json of an unfinished run, and states of the earlier run."""
@@ -229,9 +225,9 @@ class _Command:
         if self.earlier:
             self.earlier.check_data(self.options.data or "", self._digest)
 
-    def _run(self, trainer: Trainer, folder: Path, reporter: Reporter) -> BaseException | None:
+    def _run(self, trainer: Trainer, folder: Path) -> BaseException | None:
         """Train and fill the run's folder; return the failure that stopped the run, or None."""
-        result = self._train(trainer, folder, ".", reporter)
+        result = self._train(trainer, folder, ".")
         if isinstance(result, BaseException):
             return result
         self._result = result
@@ -240,9 +236,7 @@ class _Command:
             self._say(summary(result, self.output))
         return None if result.bit_exact else CheckFailed(DIFFERS)
 
-    def _run_classes(
-        self, runs: list[Trainer], folder: Path, reporter: Reporter
-    ) -> tuple[BaseException | None, Path]:
+    def _run_classes(self, runs: list[Trainer], folder: Path) -> tuple[BaseException | None, Path]:
         """Train one run per class; fill the folder with them and their joint result.
 
         Return the failure that stopped the runs, or None, and the folder with its details. Raises InputError
@@ -255,7 +249,7 @@ class _Command:
         for index, trainer in enumerate(runs):
             name = f"{CLASSES_FOLDER}/{index}"
             make_folder(folder, name)
-            result = self._train(trainer, folder / name, name, reporter)
+            result = self._train(trainer, folder / name, name)
             if isinstance(result, BaseException):
                 self._write_failure(folder, trainer, result)
                 return result, output / name
@@ -267,24 +261,20 @@ class _Command:
             self._say(summary_of_classes(joint, output))
         return None if joint.bit_exact else CheckFailed(DIFFERS), output
 
-    def _train(
-        self, trainer: Trainer, folder: Path, part: str, reporter: Reporter
-    ) -> TrainResult | BaseException:
+    def _train(self, trainer: Trainer, folder: Path, part: str) -> TrainResult | BaseException:
         """Train and fill the folder, except the model. Return the result, or the failure that stopped the
         run.
 
         - ``part``: the run's sub-folder in the command's folder; ``.`` for the command's folder itself.
         """
         if self._survival.in_place:
-            return self._train_with_states(trainer, folder, part, reporter)
+            return self._train_with_states(trainer, folder, part)
         course = Course()
-        end = _failure_or_run(lambda: simulate(trainer, course, folder / PCAP_FILE, reporter))
+        end = _failure_or_run(lambda: simulate(trainer, course, folder / PCAP_FILE, self._reporter))
         write_switch(folder, trainer, course)
-        return self._finish(trainer, folder, end, reporter)
+        return self._finish(trainer, folder, end)
 
-    def _train_with_states(
-        self, trainer: Trainer, folder: Path, part: str, reporter: Reporter
-    ) -> TrainResult | BaseException:
+    def _train_with_states(self, trainer: Trainer, folder: Path, part: str) -> TrainResult | BaseException:
         """Train as ``_train`` does, in a folder that is written during the run."""
         attempts = Attempts(
             trainer,
@@ -296,18 +286,17 @@ class _Command:
         list_files(folder, RUN.files)
         write_unfinished(folder, trainer, attempts.as_json())
         pcap = folder / _SCRATCH_PCAP
-        end = _failure_or_run(lambda: attempts.train(reporter, pcap))
+        end = _failure_or_run(lambda: attempts.train(self._reporter, pcap))
         if pcap.exists():
             pcap.replace(folder / PCAP_FILE)
         write_switch(folder, trainer, attempts.course())
-        return self._finish(trainer, folder, end, reporter, attempts.earlier, attempts.as_json())
+        return self._finish(trainer, folder, end, attempts.earlier, attempts.as_json())
 
     def _finish(
         self,
         trainer: Trainer,
         folder: Path,
         end: TrainRun | BaseException,
-        reporter: Reporter,
         earlier: History | None = None,
         recovery: Mapping[str, Any] = NO_RECOVERY,
     ) -> TrainResult | BaseException:
@@ -320,7 +309,7 @@ class _Command:
         if isinstance(end, BaseException):
             self._write_failure(folder, trainer, end, recovery)
             return _lost_interface(trainer, end) or end
-        reporter.comparison()
+        self._reporter.comparison()
         result = trainer.compare(end, earlier)
         self._record = write_result(folder, result, recovery)
         return result

@@ -22,7 +22,7 @@ def label_text(label: Label) -> str:
     return f"{label:g}" if isinstance(label, float) else label
 
 
-class Reporter:
+class ProgressReporter:
     """Reports the progress of a command's runs, one after the other: one run, or one per class.
 
     The losses shown are those of the golden model. It is trained here, beside the simulator, up to the last
@@ -80,7 +80,7 @@ class Reporter:
 
 
 def simulate(
-    trainer: Trainer, course: Course, pcap: Path, reporter: Reporter, *, elapsed: float = 0.0
+    trainer: Trainer, course: Course, pcap: Path, reporter: ProgressReporter, *, elapsed: float = 0.0
 ) -> TrainRun:
     """Train a run on the nodes, with progress; write its frames to ``pcap``. Raises SimulationFailed.
 

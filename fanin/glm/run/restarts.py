@@ -9,7 +9,7 @@ from typing import Any
 
 from fanin.base.errors import ToolFailed
 from fanin.base.printable import print_note
-from fanin.glm.run.progress import Reporter, simulate
+from fanin.glm.run.progress import ProgressReporter, simulate
 from fanin.glm.run.state import About, load, names_of, save
 from fanin.host.board import BoardError
 from fanin.job import JOBS
@@ -93,7 +93,7 @@ class Attempts:
             keep=self._keep if survival.checkpoint else None,
         )
 
-    def train(self, reporter: Reporter, pcap: Path) -> TrainRun:
+    def train(self, reporter: ProgressReporter, pcap: Path) -> TrainRun:
         """Train to the end; return the last attempt. Raises the last failure if no restart is left."""
         while True:
             if self.course().first == self._trainer.options.epochs:  # the last state has all epochs
@@ -106,7 +106,7 @@ class Attempts:
                     raise
                 self._restart(failure)
 
-    def _attempt(self, reporter: Reporter, pcap: Path) -> TrainRun:
+    def _attempt(self, reporter: ProgressReporter, pcap: Path) -> TrainRun:
         """Train from the last state to the end. Raises the failure that stopped the attempt."""
         self._agree()
         course, self._before_attempt = self.course(), self.history

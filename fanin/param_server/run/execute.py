@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +17,13 @@ from fanin.param_server.page.page import param_server_page, stop_lines
 from fanin.param_server.page.trace import param_server_trace
 from fanin.param_server.run.beside import runs_beside
 from fanin.param_server.run.diagnosis import diagnose
-from fanin.param_server.run.options import FOLDER, ParamServerOptions
+from fanin.param_server.run.options import ParamServerOptions
 from fanin.param_server.run.setup import Setup, backend_of, check_sizes, learner_of, setup_of
 from fanin.report.failure import failure_page
 from fanin.report.unit import Unit
 from fanin.runs.call import Call
 from fanin.runs.diagnosis import record_of
-from fanin.runs.file_options import command_arguments
+from fanin.runs.file_options import request_of
 from fanin.runs.live import LiveFile, RunStatus
 from fanin.runs.lock import sole_writer
 from fanin.runs.output import (
@@ -68,8 +68,7 @@ def execute(options: ParamServerOptions, call: Call, say: Callable[[str], None] 
     Raises CheckFailed if gradients were lost or repeated, or w diverged; InputError for options that do not
     fit.
     """
-    output = options.output or FOLDER
-    options = replace(options, output=output)
+    output = options.output
     check_directory(output, PARAM_SERVER_RUN)
     if options.pcap:
         check_capture(options.pcap, output, PARAM_SERVER_RUN)
@@ -90,8 +89,8 @@ def _run(
     outside = {PCAP_FILE: options.pcap} if options.pcap else {}
     meetings = MeetingTimes()
     live = LiveFile(output, "ps train", title=setup.options.data, unit="gradients")
-    arguments = command_arguments(call, options)
-    directory = run_directory(output, PARAM_SERVER_RUN, arguments, outside=outside, is_locked=True)
+    request = request_of(call, options)
+    directory = run_directory(output, PARAM_SERVER_RUN, request, outside=outside, is_locked=True)
     with sole_writer(output), live, directory as folder, RunStatus(live) as status:
         status.stage("reading the samples")
         outputs = {"pcap": folder / PCAP_FILE if options.pcap else None, "link_log": folder / LINK_LOG}

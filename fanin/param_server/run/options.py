@@ -22,7 +22,6 @@ from fanin.runs.shared_options import fault, images
 from fanin.runs.wave import WaveOptions
 
 BUNDLED = "digits"  # as in fanin.sim.learning.workloads, whose import loads scikit-learn
-FOLDER = Path("runs/ps")  # default folder of a run
 
 RTL = Trait("RTL")
 RANDOM_FEATURES = Trait("random features")
@@ -204,6 +203,6 @@ class ParamServerOptions(WaveOptions, RunOptions):
         "train again with changed options, and show both; algorithm=sync; repeatable",
         "NAME=VALUE,…",
     )
-    output: Path | None = option(
-        OUTPUT, None, "the run's folder", "DIR", short="-o", file_use=FileUse.OUTPUT, default_text=str(FOLDER)
+    output: Path = option(
+        OUTPUT, Path("runs/ps"), "the run's folder", "DIR", short="-o", file_use=FileUse.OUTPUT
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,13 +13,13 @@ from fanin.ring.page.page import ring_page
 from fanin.ring.run.backend import Outputs, Result
 from fanin.ring.run.diagnosis import diagnose
 from fanin.ring.run.metrics import Metrics, failure_of, metrics_of
-from fanin.ring.run.options import FOLDER, Platform, RingOptions
+from fanin.ring.run.options import Platform, RingOptions
 from fanin.ring.run.resume import save_state
 from fanin.ring.run.setup import Setup, resolve, setup_of
 from fanin.ring.run.summary import summary
 from fanin.runs.call import Call
 from fanin.runs.diagnosis import record_of
-from fanin.runs.file_options import command_arguments
+from fanin.runs.file_options import request_of
 from fanin.runs.live import LiveFile, RunStatus
 from fanin.runs.lock import sole_writer
 from fanin.runs.output import (
@@ -54,15 +53,14 @@ def execute(options: RingOptions, call: Call, say: Callable[[str], None] = print
     differ from the golden model's. Raises InputError for options that do not fit, CheckFailed if the run cannot
     finish or its bits differ.
     """
-    output = options.output or FOLDER
+    output = options.output
     check_directory(output, RING_RUN)
     if options.pcap:
         check_capture(options.pcap, output, RING_RUN)
-    options, earlier = resolve(replace(options, output=output), call)
+    options, earlier = resolve(options, call)
     outside = {PCAP_FILE: options.pcap} if options.pcap else {}
     live = LiveFile(output, "ring train", title=str(options.resume or options.data), unit="steps")
-    arguments = command_arguments(call, options)
-    directory = run_directory(output, RING_RUN, arguments, outside=outside, is_locked=True)
+    directory = run_directory(output, RING_RUN, request_of(call, options), outside=outside, is_locked=True)
     with waveform(options, rtl=options.on is Platform.RTL) as wave:
         with sole_writer(output), live, RunStatus(live) as status, directory as folder:
             status.stage("reading the samples")
@@ -101,7 +99,7 @@ def _fill(
         stop = failure
         metrics = failure_of(setup, cause_of(stop), reporter.finished)
         state = _last_epoch(setup, reporter.finished)
-        diagnosis = diagnose(record_of(metrics), setup.output, has_state=state is not None)
+        diagnosis = diagnose(record_of(metrics), setup.options.output, has_state=state is not None)
         page = failure_page("Training over a ring", metrics, diagnosis.lines, diagnosis.advice(call.argv))
         (folder / REPORT_FILE).write_text(page)
     else:

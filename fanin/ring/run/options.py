@@ -45,7 +45,6 @@ GBPS = {
     System.SMART_NIC: 40.0,
     System.INCEPTIONN: 10.0,
 }
-FOLDER = Path("runs/ring")  #: default folder of a run
 
 SMART = Trait("smart NICs")
 ADDING = Trait("smart NICs that add up")
@@ -169,14 +168,8 @@ class RingOptions(CodecOptions, WaveOptions, RunOptions):
         "DIR",
         file_use=FileUse.INPUT,
     )
-    output: Path | None = option(
-        OUTPUT,
-        None,
-        "the run's folder",
-        "DIR",
-        short="-o",
-        default_text=str(FOLDER),
-        file_use=FileUse.OUTPUT,
+    output: Path = option(
+        OUTPUT, Path("runs/ring"), "the run's folder", "DIR", short="-o", file_use=FileUse.OUTPUT
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from fanin.base.errors import InputError
@@ -19,7 +18,6 @@ from fanin.ring.run.inceptionn import InceptionnRtl
 from fanin.ring.run.layers import parse_layers, widths_text
 from fanin.ring.run.options import (
     ADDING,
-    FOLDER,
     FRAMES,
     GBPS,
     PARTS,
@@ -65,11 +63,6 @@ class Setup:
     backend: Backend
     data: Dataset
     state: State
-
-    @property
-    def output(self) -> Path:
-        """The run's folder."""
-        return self.options.output or FOLDER
 
     @property
     def steps(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from fanin.base.cache import recorded_emissions
 from fanin.base.errors import InputError
 from fanin.base.records import Record, open_record
 from fanin.base.scratch import write_file
+from fanin.runs.file_options import Request
 from fanin.runs.lock import sole_writer
 from fanin.runs.output import PCAP_FILE, PROVENANCE_FILE, TRACE_FILE, Kind, check_directory, output_directory
 from fanin.runs.provenance.environment import fanin_json, machine_json, versions_json
@@ -22,8 +22,6 @@ from fanin.runs.provenance.results import results_of
 from fanin.runs.unfinished import RESUMABLE
 
 FORMAT = 1
-#: Names of a command's arguments that are no options of its run: call, cache and form of output.
-_NO_OPTIONS = ("run", "work", "files", "argv", "json", "no_cache", "given")
 _SEED = "seed"  # suffix of the names of seeds
 
 
@@ -31,7 +29,7 @@ _SEED = "seed"  # suffix of the names of seeds
 def run_directory(
     path: Path,
     kind: Kind,
-    args: argparse.Namespace,
+    request: Request,
     *,
     outside: Mapping[str, Path] | None = None,
     is_locked: bool = False,
@@ -46,7 +44,7 @@ def run_directory(
     """
     check_directory(path, kind)
     with contextlib.nullcontext() if is_locked else sole_writer(path), output_directory(path, kind) as folder:
-        origin = Origin(args)
+        origin = Origin(request)
         with recorded_emissions() as verilog:
             yield folder
         origin.write(folder, kind, verilog=verilog, outside=outside)
@@ -55,8 +53,8 @@ def run_directory(
 class Origin:
     """Origin of results at the start of a command. The constructor hashes the inputs."""
 
-    def __init__(self, args: argparse.Namespace):
-        self._args, self._folder, self._inputs = args, Path.cwd(), inputs_of(args)
+    def __init__(self, request: Request):
+        self._request, self._folder, self._inputs = request, Path.cwd(), inputs_of(request)
 
     def write(
         self,
@@ -67,13 +65,13 @@ class Origin:
         outside: Mapping[str, Path] | None = None,
     ) -> None:
         """Write ``provenance.json`` into a folder that holds the results."""
-        options = _options(self._args)
+        options = self._request.options
         mark = _mark(folder, kind)
         _write(
             folder,
             {
                 "format": FORMAT,
-                "argv": self._args.argv,
+                "argv": self._request.argv,
                 "working_directory": str(self._folder),
                 "options": options,
                 "seeds": dict(_seeds(options)) | dict(_seeds(mark)),
@@ -103,7 +101,7 @@ def renew_results(folder: Path, kind: Kind) -> None:
         _write(folder, record.value | {"results": results, "ended": _has_ended(_mark(folder, kind))})
 
 
-def note_resumption(folder: Path, args: argparse.Namespace, ignored: Sequence[str]) -> None:
+def note_resumption(folder: Path, request: Request, ignored: Sequence[str]) -> None:
     """Record in ``provenance.json`` that another command resumes the run; do nothing without the file.
 
     - ``ignored``: additional fields of JSON results that are not compared from now on.
@@ -112,7 +110,7 @@ def note_resumption(folder: Path, args: argparse.Namespace, ignored: Sequence[st
     if path.is_file():
         record = open_record(path)
         record.records("resumed")
-        resumption = {"argv": args.argv, "options": _options(args)}
+        resumption = {"argv": request.argv, "options": request.options}
         listed = record.texts("apart")
         added = [field for field in ignored if field not in listed]
         resumed = [*record.value["resumed"], resumption]
@@ -130,15 +128,6 @@ def _has_ended(mark: Mapping[str, Any]) -> bool:
 
 def _write(folder: Path, value: Mapping[str, Any]) -> None:
     write_file(folder / PROVENANCE_FILE, json.dumps(value, indent=2) + "\n")
-
-
-def _options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return a command's options by name, as JSON."""
-    return {
-        name: str(value) if isinstance(value, Path) else value
-        for name, value in vars(args).items()
-        if name not in _NO_OPTIONS
-    }
 
 
 def _seeds(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:

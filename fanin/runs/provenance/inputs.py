@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Any
 from fanin.base.errors import InputError
 from fanin.base.records import Record, read_toml
 from fanin.boards.run.folder import BOARD_BUILD, BOARD_FILE, BOARDS_SUFFIX
+from fanin.runs.file_options import Request
 from fanin.runs.output import (
     CLUSTER_BUILD,
     CLUSTER_RUN,
@@ -58,11 +58,11 @@ class Input:
         return None
 
 
-def inputs_of(args: argparse.Namespace) -> list[Input]:
-    """Return the inputs that a command's ``files`` (:class:`FileOptions`) name, without bundled data sets."""
+def inputs_of(request: Request) -> list[Input]:
+    """Return the inputs that a command's file options name, without bundled data sets."""
     inputs = []
-    for option in args.files.inputs:
-        value = getattr(args, option)
+    for option in request.files.inputs:
+        value = request.options[option]
         if value is not None and (files := digests(Path(value))):
             inputs.append(Input(option, str(Path(value).absolute()), files))
     return inputs

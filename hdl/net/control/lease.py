@@ -11,8 +11,6 @@ from amaranth.lib.wiring import In, Out
 from fanin.hdl.net.control.headers import IP_BITS, LEASE_BITS, MAC_BITS, SEQUENCE_BITS
 from fanin.wire.control import FIRST_SEQUENCE
 
-JUDGE_LATENCY = 2
-
 
 class Verdict(enum.Enum, shape=3):  # type: ignore[call-arg]
     """Decision on a request."""

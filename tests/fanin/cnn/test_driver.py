@@ -7,7 +7,7 @@ import pytest
 from fanin.cnn.driver import CnnDriver, HostMemory, Peer, StreamCounters, timed_batch
 from fanin.cnn.examples import EXAMPLES
 from fanin.cnn.memory import MemoryMap
-from fanin.cnn.parts import Placement
+from fanin.cnn.parts import PlacedNetwork
 from fanin.cnn.training import Job
 from fanin.cnn.watchdog import MAX_TIMEOUT, MIN_TIMEOUT, watchdog
 from fanin.hdl.layers.interface import Mode
@@ -59,7 +59,7 @@ def test_a_job_is_written_before_it_begins():
 
 
 def test_each_connection_is_told_who_is_at_its_other_end():
-    part = Placement(EXAMPLES["tiny"], tuple("aaaabbaaaa")).parts[1]
+    part = PlacedNetwork(EXAMPLES["tiny"], tuple("aaaabbaaaa")).parts[1]
     driver = CnnDriver(MemoryMap(part.network, frames=5, rings=part.rings))
     own, peers = Endpoint(0xA, 1), [Peer(0, Endpoint(0xB, 2), 3), Peer(1, Endpoint(0xC, 4))]
     batch = driver.connect(own, peers, run=7, link_timeout=900)
@@ -87,7 +87,7 @@ def test_each_connection_is_told_who_is_at_its_other_end():
 )
 def test_a_counter_that_runs_is_read_of_one_moment(words, count):
     """Its high word, its low word, its high word again: a carry may come between any two."""
-    part = Placement(EXAMPLES["tiny"], tuple("aaaabbaaaa")).parts[1]
+    part = PlacedNetwork(EXAMPLES["tiny"], tuple("aaaabbaaaa")).parts[1]
     driver = CnnDriver(MemoryMap(part.network, frames=5, rings=part.rings))
     reads = [*words * len(LINK_COUNTERS), 0]
     assert {one["sent"] for one in driver.links_of(reads * 2)} == {count}

@@ -9,7 +9,7 @@ from fanin.cnn.examples import EXAMPLES
 from fanin.cnn.facts import Consumer
 from fanin.cnn.layers.egress import Egress
 from fanin.cnn.layers.ingress import Ingress
-from fanin.cnn.parts import Placement
+from fanin.cnn.parts import PlacedNetwork
 from tests.support import new_seed
 
 
@@ -17,7 +17,7 @@ def placed(network, rng, devices=("a", "b", "c")):
     """A random placement whose host is the first device."""
     fixed = {network.images, network.labels, network.loss, network.output}
     fixed |= {consumer.stage for consumer in network.consumers[network.images]}
-    return Placement(
+    return PlacedNetwork(
         network,
         tuple(devices[0] if i in fixed else rng.choice(devices) for i in range(len(network.stages))),
     )
@@ -100,7 +100,7 @@ def test_the_hosts_device_comes_first_and_others_as_their_stages():
     network = EXAMPLES["tiny"]
     devices = ["z"] * len(network.stages)
     devices[4], devices[6] = "m", "a"
-    placement = Placement(network, tuple(devices))
+    placement = PlacedNetwork(network, tuple(devices))
     assert placement.names == ("z", "m", "a")
     assert [part.network.at_host for part in placement.parts] == [True, False, False]
     assert [one.number for one in placement.connections] == list(range(4))
@@ -110,7 +110,7 @@ def test_the_hosts_device_comes_first_and_others_as_their_stages():
 
 def test_all_on_one_device_is_the_network_itself(placement):
     network = placement.network
-    together = Placement(network, ("only",) * len(network.stages))
+    together = PlacedNetwork(network, ("only",) * len(network.stages))
     (part,) = together.parts
     assert part.network == network
     assert part.ends == {}
@@ -126,14 +126,17 @@ def test_what_the_host_feeds_is_at_the_host():
     devices = ["a"] * len(network.stages)
     devices[2] = "b"
     with pytest.raises(ValueError, match=r"conv must be on a, the host's device, not on b"):
-        Placement(network, tuple(devices))
+        PlacedNetwork(network, tuple(devices))
     with pytest.raises(ValueError, match="there must be 10 devices, one for each stage"):
-        Placement(network, ("a",))
+        PlacedNetwork(network, ("a",))
 
 
 def test_transfers_are_as_wide_as_where_a_connection_arrives():
     """Those from norm2, of two words, as four at the sum; relu1's gradient from there, of four, as four."""
     network = EXAMPLES["residual"]
-    together, apart = Placement(network, ("a",) * 14).flow, Placement(network, tuple("aaaabbbaaaaaaa")).flow
+    together, apart = (
+        PlacedNetwork(network, ("a",) * 14).flow,
+        PlacedNetwork(network, tuple("aaaabbbaaaaaaa")).flow,
+    )
     assert apart.lanes((7, 0), forward=True) == 2 * together.lanes((7, 0), forward=True) == 4
     assert apart.lanes((5, 0), forward=False) == together.lanes((5, 0), forward=False) == 1

@@ -1,12 +1,10 @@
 # amaranth: UnusedElaboratable=no
-"""The registers that every node has: their place in the map, counters with their sources, requests."""
+"""The registers that every node has: their place in the map, and counters with their sources."""
 
 from enum import IntEnum
-from types import SimpleNamespace
 
 import pytest
 from amaranth import Module, Signal
-from amaranth.lib import stream
 from amaranth.sim import Simulator
 
 from fanin.hdl.bus import common_registers as common
@@ -76,23 +74,6 @@ def test_constants_are_there_at_once_and_counts_a_cycle_later():
         assert [ctx.get(file.cycles), ctx.get(file.words)] == [1, 5]
 
     run(m, main)
-
-
-def test_a_request_is_pending_from_its_command_until_it_is_taken():
-    m, request = Module(), stream.Signature(1).create()
-    file = SimpleNamespace(begin=Signal(), beginning=Signal())
-    common.drive_request(m, file, command="begin", pending="beginning", request=request)
-    log = []
-
-    async def main(ctx):
-        for begin, ready in [(0, 1), (1, 1), (0, 0), (0, 0), (0, 1), (0, 0), (1, 0), (1, 1), (0, 1), (0, 1)]:
-            ctx.set(file.begin, begin)
-            ctx.set(request.ready, ready)
-            log.append((ctx.get(request.valid), ctx.get(file.beginning)))
-            await ctx.tick()
-
-    run(m, main)
-    assert log == [(0, 0), (0, 1), (1, 1), (1, 1), (1, 1), (0, 0), (0, 1), (1, 1), (1, 1), (0, 0)]
 
 
 def test_the_driver_knows_a_node_by_its_constants():

@@ -25,7 +25,7 @@ from fanin.cnn.layers.online_norm import OnlineNorm
 from fanin.cnn.layers.relu import Relu
 from fanin.cnn.layers.relu6 import Relu6
 from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
-from fanin.cnn.parts import Placement
+from fanin.cnn.parts import PlacedNetwork
 from fanin.evaluation.bench.netlist import Goal, synthesise
 from fanin.hdl.arith.array import AdderArray, LaneArray
 from fanin.hdl.emit import emit_verilog, module_name
@@ -92,7 +92,9 @@ def nodes():
     """One device's node, and of two the host's, which has three connections."""
     residual = EXAMPLES["residual"]
     away = {"conv2", "norm2", "add", "relu2"}
-    part = Placement(residual, tuple("b" if stage.name in away else "a" for stage in residual.stages)).parts[0]
+    part = PlacedNetwork(
+        residual, tuple("b" if stage.name in away else "a" for stage in residual.stages)
+    ).parts[0]
     sizes = {"rings": part.rings, "skews": part.skews, "gradient_skews": part.gradient_skews}
     return {
         "one": ClusterNode(network=EXAMPLES["tiny"]),

@@ -24,11 +24,11 @@ from fanin.cnn.training import Job
 from fanin.hdl.layers.node import ClusterNode
 from fanin.hdl.layers.registers import Fifo, Way
 from fanin.planner.plan.network import STORE_SHARE
-from fanin.sim.cnn.cosim import NodeCosim, part_of
 from fanin.sim.cnn.epochs import Epoch
 from fanin.sim.cosim.arrays import Arith
 from fanin.sim.cosim.simulator import SimulationFailed, simulation_sources
 from tests.fanin.cnn.flow.turns import CONCAT, PERIOD, TURNS
+from tests.sim.cnn.one_node import NodeCosim, part_of
 from tests.support import slow
 
 pytestmark = pytest.mark.verilator

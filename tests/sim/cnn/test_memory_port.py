@@ -19,7 +19,8 @@ from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 from fanin.cnn.memory import beats, state_stages
 from fanin.cnn.training import Job
 from fanin.hdl.layers.node import ClusterNode
-from fanin.sim.cnn.cosim import Epoch, NodeCosim
+from fanin.sim.cnn.epochs import Epoch
+from tests.sim.cnn.one_node import NodeCosim
 
 pytestmark = [pytest.mark.verilator, pytest.mark.slow]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from fanin.cnn.examples import EXAMPLES
-from fanin.cnn.parts import Placement
+from fanin.cnn.parts import PlacedNetwork
 from fanin.sim.cnn.timeout import link_timeout
 from fanin.sim.network import LinkConfig
 from fanin.wire.ethernet import Encap
@@ -12,7 +12,7 @@ PERIOD = 10_000  # ps
 
 
 def timeout(devices, name="tiny", encap=Encap.L2, switch_ns=400.0, **link):
-    parts = Placement(EXAMPLES[name], tuple(devices)).parts
+    parts = PlacedNetwork(EXAMPLES[name], tuple(devices)).parts
     config = LinkConfig(**{"gbps": 40.0} | link)
     return link_timeout(parts, link=config, switch_ns=switch_ns, period_ps=PERIOD, encap=encap)
 

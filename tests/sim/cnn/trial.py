@@ -9,7 +9,7 @@ from fanin.cnn.examples import EXAMPLES
 from fanin.cnn.golden.image import state_image
 from fanin.cnn.golden.network import GoldenNetwork, initial_state
 from fanin.cnn.memory import state_stages
-from fanin.cnn.parts import Placement
+from fanin.cnn.parts import PlacedNetwork
 from fanin.cnn.training import Job
 from fanin.planner.model.load import load_model
 from fanin.planner.plan.network import unplanned
@@ -38,7 +38,7 @@ class Trial:
 
     @cached_property
     def placement(self):
-        return Placement(self.network, tuple(self.devices))
+        return PlacedNetwork(self.network, tuple(self.devices))
 
     @cached_property
     def cosim(self):

@@ -137,15 +137,6 @@ def test_shares_bits_and_ratios_of_tags():
     assert tags.shares(values, Inceptionn(10)) == (25, 25, 37.5, 12.5)
 
 
-def test_the_estimate_of_strict_shares_holds_where_what_is_cut_off_is_evenly_distributed():
-    values = np.exp2(np.random.default_rng(0).uniform(-5, 0, 200_000)).astype(np.float32)
-    for bound in tags.BOUNDS:
-        published = tags.shares(values, Inceptionn(bound, Mode.PUBLISHED))
-        estimate = tags.strict_shares(published, bound)
-        assert estimate == pytest.approx(tags.shares(values, Inceptionn(bound)), abs=1.5)
-        assert sum(estimate) == pytest.approx(100)
-
-
 def test_table_iii_is_whole():
     for rows in tags.TABLE_III.values():
         assert [sum(row) for row in rows] == pytest.approx([100] * 3, abs=0.15)

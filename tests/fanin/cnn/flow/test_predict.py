@@ -13,7 +13,7 @@ from fanin.cnn.flow.predict import predict, prediction
 from fanin.cnn.flow.sizes import Flow
 from fanin.cnn.layers.conv import Conv
 from fanin.cnn.layers.layer import Parallelism
-from fanin.cnn.parts import Placement
+from fanin.cnn.parts import PlacedNetwork
 from fanin.planner.model.load import load_model
 from fanin.planner.plan.network import unplanned
 from fanin.wire.connection import MAC_WIDTH, RowFrames
@@ -61,7 +61,7 @@ def test_a_cut_edge_adds_its_latency_both_ways():
 
 def test_sizes_with_links_keep_the_period_where_one_branch_passes_two_of_them():
     """conv2 and norm2 on another device, relu1's way to the join on the first."""
-    placement = Placement(RESIDUAL, tuple("aaaaabbaaaaaaa"), wiring=Wiring(clock=1e9))
+    placement = PlacedNetwork(RESIDUAL, tuple("aaaaabbaaaaaaa"), wiring=Wiring(clock=1e9))
     sizes, local = Sizes.of(placement.flow), sizes_of(RESIDUAL)
     norms = 486  # cycles of a frame: of a position 9, since two words are collected for its 8
     assert predict(RESIDUAL, sizes, batch=40).period == pytest.approx(norms)

@@ -10,7 +10,7 @@ from fanin.cnn.facts import Network, Stage
 from fanin.cnn.flow.link import Wiring
 from fanin.cnn.flow.sizes import SPARE_TRANSFERS, Flow
 from fanin.cnn.layers.layer import ceil_div
-from fanin.cnn.parts import Placement
+from fanin.cnn.parts import PlacedNetwork
 from fanin.planner.model import dsl
 from fanin.planner.model.load import load_model
 from tests.fanin.cnn.flow.turns import CHANNELS, CONCAT, TURNS
@@ -129,7 +129,9 @@ def test_times_ascend_and_rings_shrink_towards_the_loss(name):
 
 def test_rings_hold_the_frames_that_are_on_their_way_over_links():
     network = EXAMPLES["tiny"]
-    slow, fast = (Placement(network, tuple("aaabcaaaaa"), wiring=Wiring(clock)).flow for clock in (1e8, 1e9))
+    slow, fast = (
+        PlacedNetwork(network, tuple("aaabcaaaaa"), wiring=Wiring(clock)).flow for clock in (1e8, 1e9)
+    )
     edges = (3, 0), (4, 0), (5, 0)  # of which two lie behind the bias's ring, and one behind the relu's
 
     def later(*passed):

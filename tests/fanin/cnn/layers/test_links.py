@@ -15,7 +15,7 @@ from fanin.cnn.layers.conv import Conv
 from fanin.cnn.layers.family import family
 from fanin.cnn.layers.layer import Parallelism, Storage
 from fanin.cnn.layers.links import NO_CONTEXT, GraphContext, graph_contexts
-from fanin.cnn.parts import Placement
+from fanin.cnn.parts import PlacedNetwork
 from fanin.planner.model import dsl
 from fanin.planner.model.load import load_model
 from fanin.planner.plan.network import unplanned
@@ -52,7 +52,7 @@ def apart(network):
     """The flow of a network with its first join on another device of a plan: both branches pass one link."""
     join = next(n for n, stage in enumerate(network.stages) if isinstance(stage.layer, (Add, Concat)))
     devices = tuple("b" if n == join else "a" for n in range(len(network.stages)))
-    return Placement(network, devices, wiring=Wiring(100e6, dict.fromkeys("ab", 40e9))).flow
+    return PlacedNetwork(network, devices, wiring=Wiring(100e6, dict.fromkeys("ab", 40e9))).flow
 
 
 @pytest.mark.parametrize("flow_of", [Flow, apart], ids=["together", "apart"])

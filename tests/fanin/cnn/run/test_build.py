@@ -11,7 +11,7 @@ from fanin.cnn.flow.node import Sizes
 from fanin.cnn.flow.predict import predict
 from fanin.cnn.flow.sizes import Flow
 from fanin.cnn.memory import MemoryMap
-from fanin.cnn.parts import Placement
+from fanin.cnn.parts import PlacedNetwork
 from fanin.cnn.run import build as builds
 from fanin.cnn.run import rtl
 from fanin.cnn.run.contents import memory_json, sizes_json
@@ -82,7 +82,7 @@ def test_sizes_of_several_devices_have_their_connections(small):
     network = EXAMPLES["residual"]
     planned = builds.read_network(small.plan)
     apart = PlannedNetwork(
-        Placement(network, tuple("aaaabbbaaaaaaa")),
+        PlacedNetwork(network, tuple("aaaabbbaaaaaaa")),
         planned.clock,
         planned.throughput,
         planned.cycles,

@@ -5,15 +5,15 @@ import pytest
 from fanin.base.errors import InputError
 from fanin.cli.main import main
 from fanin.cnn.examples import EXAMPLES
-from fanin.cnn.parts import Placement
+from fanin.cnn.parts import PlacedNetwork
 from fanin.cnn.run.conditions import Wires, check_conditions, conditions_of, wires_of
 from fanin.cnn.run.options import BuildOptions, ClusterOptions
 from fanin.cnn.training import Training
 from fanin.sim.network import LinkConfig
 
 HOST, CONV, LAST = "fpga-0", "fpga-1", "fpga"  # a pair of them has two hyphens, or three
-THREE = Placement(EXAMPLES["tiny"], (*(HOST,) * 3, CONV, LAST, *(HOST,) * 5))
-ONE = Placement(EXAMPLES["tiny"], (HOST,) * 10)
+THREE = PlacedNetwork(EXAMPLES["tiny"], (*(HOST,) * 3, CONV, LAST, *(HOST,) * 5))
+ONE = PlacedNetwork(EXAMPLES["tiny"], (HOST,) * 10)
 TRAINING = Training(epochs=2, batch=8, seed=5)
 FRAMES = 20  # three batches an epoch, the last one short
 
@@ -72,7 +72,7 @@ def test_a_cut_that_cannot_be_is_one_line(tmp_path, text, cause):
 
 
 def test_devices_without_a_connection_cannot_be_cut_from_one_another(tmp_path):
-    chain = Placement(EXAMPLES["tiny"], ("a", "a", "a", "b", "c", "d", "a", "a", "a", "a"))
+    chain = PlacedNetwork(EXAMPLES["tiny"], ("a", "a", "a", "b", "c", "d", "a", "a", "a", "a"))
     with pytest.raises(InputError, match=r"^--cut: no connection goes between b and d$"):
         conditions(tmp_path, chain, cut="b-d@1")
 

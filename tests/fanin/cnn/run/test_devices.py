@@ -7,7 +7,7 @@ import pytest
 
 from fanin.cnn.golden.network import initial_state
 from fanin.cnn.memory import state_stages
-from fanin.cnn.parts import Placement
+from fanin.cnn.parts import PlacedNetwork
 from fanin.cnn.run.machine import ignore_progress
 from fanin.cnn.run.models import Golden
 from fanin.cnn.run.rtl import Rtl
@@ -57,5 +57,5 @@ def trained(machine, network):
 )
 def test_bits_are_the_golden_models(planned, devices):
     network = planned.network
-    placed = dataclasses.replace(planned, placement=Placement(network, tuple(devices)))
+    placed = dataclasses.replace(planned, placement=PlacedNetwork(network, tuple(devices)))
     assert trained(Rtl(placed, "c"), network) == trained(Golden(network), network)

@@ -16,7 +16,7 @@ from fanin.cnn.facts import Network
 from fanin.cnn.golden.network import initial_state
 from fanin.cnn.layers.layer import Storage
 from fanin.cnn.layers.relu import Relu
-from fanin.cnn.parts import Placement
+from fanin.cnn.parts import PlacedNetwork
 from fanin.cnn.run import hardware
 from fanin.cnn.run.checkpoint import flatten_states
 from fanin.cnn.run.hardware import hardware_of
@@ -37,7 +37,7 @@ FRAMES, BATCH = 11, 4
 def planned(network):
     cycles = tuple(stage.layer.cycles(stage.parallelism) for stage in network.stages)
     clock = 100_000_000
-    placement = Placement(network, ("fpga0",) * len(network.stages))
+    placement = PlacedNetwork(network, ("fpga0",) * len(network.stages))
     rates = {"fpga0": Rates(dram=50_000_000_000, network=40_000_000_000)}
     return PlannedNetwork(placement, clock, Fraction(clock, max(cycles)), cycles, "", rates)
 

@@ -12,7 +12,7 @@ from fanin.base.errors import CheckFailed
 from fanin.cnn.examples import EXAMPLES
 from fanin.cnn.golden.network import initial_state
 from fanin.cnn.page import trace as cnn_trace
-from fanin.cnn.parts import Placement
+from fanin.cnn.parts import PlacedNetwork
 from fanin.cnn.run.conditions import LOSSLESS, RELIABLE_L2, Conditions, Cut, Wires
 from fanin.cnn.run.hardware import connections_of, hardware_of
 from fanin.cnn.run.machine import ignore_progress
@@ -38,7 +38,7 @@ FAULTS = dict.fromkeys(("drop", "duplicate", "reorder", "corrupt"), 0.02)
 @pytest.fixture(scope="module")
 def three():
     network = EXAMPLES["tiny"]
-    placement = Placement(network, (*NAMES[:1] * 3, *NAMES[1:], *NAMES[:1] * 5))
+    placement = PlacedNetwork(network, (*NAMES[:1] * 3, *NAMES[1:], *NAMES[:1] * 5))
     cycles = tuple(stage.layer.cycles(stage.parallelism) for stage in network.stages)
     rates = [Rates(50 * GBPS, 40 * GBPS), Rates(60 * GBPS, 40 * GBPS), Rates(0, 100 * GBPS)]
     clock = 100_000_000

@@ -1,9 +1,9 @@
-"""Reader of a plan's files for the checker: typed records of the JSON files."""
+"""Reader of a plan's JSON files as typed records. The checker uses it; it knows nothing of the search."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -11,8 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from fanin.base.records import MAX_SIZE, Record, open_record
+from fanin.cnn.facts import Network, Stage
 from fanin.cnn.layers.family import family_names
+from fanin.cnn.layers.kinds import layer_kinds
+from fanin.cnn.layers.layer import Layer, Parallelism, Storage
+from fanin.cnn.layers.layer import Shape as LayerShape
 from fanin.planner.check.kinds import CONVOLUTIONS, KINDS, WINDOWS
+from fanin.planner.plan.digest import CONNECTIONS_FILE, DEVICES, PLAN_FILE
 
 Shape = tuple[int, ...]  # rows, columns, channels
 #: figures of a layer
@@ -42,7 +47,7 @@ class Ram:
 
 
 @dataclass(frozen=True)
-class Device:
+class DeviceEntry:
     """Resources of a device of the cluster. None: not limited."""
 
     name: str
@@ -82,7 +87,7 @@ class LayerEntry:
 
 
 @dataclass(frozen=True)
-class Edge:
+class EdgeEntry:
     """Feature map from one layer to another."""
 
     source: str  #: name of the layer
@@ -96,7 +101,7 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class Connection:
+class ConnectionEntry:
     """Edge between two devices."""
 
     id: int
@@ -122,11 +127,12 @@ class DeviceFile:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlanFiles:
     """Contents of all files of a plan."""
 
+    model: str  #: name of the model
     host: str  #: name of the host's device
-    devices: tuple[Device, ...]
+    devices: tuple[DeviceEntry, ...]
     throughput: Fraction  #: frames per second
     flow: Fraction  #: frames per second in the flow model
     with_update: Fraction  #: frames per second with updates
@@ -139,8 +145,8 @@ class Plan:
     limit: tuple[str, str, str | None]  #: device, resource, and the layer if the resource is its cycles
     utilisation: Mapping[str, Mapping[str, Fraction | None]]  #: shares by device and resource
     layers: tuple[LayerEntry, ...]
-    edges: tuple[Edge, ...]
-    connections: tuple[Connection, ...]
+    edges: tuple[EdgeEntry, ...]
+    connections: tuple[ConnectionEntry, ...]
     files: Mapping[str, DeviceFile]  #: file of each device that has layers
     strays: tuple[str, ...]  #: names of other files in the folder ``devices``
 
@@ -150,24 +156,38 @@ class Plan:
         return {layer.name: layer.device for layer in self.layers}
 
     @cached_property
-    def input_edges(self) -> Mapping[str, Sequence[Edge]]:
+    def input_edges(self) -> Mapping[str, Sequence[EdgeEntry]]:
         """Edges into each layer, in the order of its inputs."""
         return {layer.name: [e for e in self.edges if e.target == layer.name] for layer in self.layers}
 
-    def is_cut(self, edge: Edge) -> bool:
+    @cached_property
+    def network(self) -> Network:
+        """Network of the layers with their parallelism and storage. The graph must be valid."""
+        numbers = {layer.name: number for number, layer in enumerate(self.layers)}
+
+        def stage(entry: LayerEntry) -> Stage:
+            sources = tuple(numbers[edge.source] for edge in self.input_edges[entry.name])
+            layer = layer_of(entry, tuple(self.layers[source].output for source in sources), entry.gradient)
+            return Stage(
+                entry.name, layer, Parallelism(**entry.parallelism), sources, Storage(entry.parameters)
+            )
+
+        return Network(self.model, tuple(map(stage, self.layers)))
+
+    def is_cut(self, edge: EdgeEntry) -> bool:
         """Return True if the ends of ``edge`` are on different devices."""
         return self.layer_devices[edge.source] != self.layer_devices[edge.target]
 
     @cached_property
-    def connection_edges(self) -> Mapping[int, Edge]:
+    def connection_edges(self) -> Mapping[int, EdgeEntry]:
         """Cut edge of each connection, by the connection's index; the first edge if several state it."""
-        edges: dict[int, Edge] = {}
+        edges: dict[int, EdgeEntry] = {}
         for edge in self.edges:
             if self.is_cut(edge) and edge.connection is not None and edge.connection < len(self.connections):
                 edges.setdefault(edge.connection, edge)
         return edges
 
-    def is_label(self, edge: Edge) -> bool:
+    def is_label(self, edge: EdgeEntry) -> bool:
         """Return True if ``edge`` leads to the labels of a loss, whose hops do not count."""
         return edge.target in self._losses and self.input_edges[edge.target][1] is edge
 
@@ -176,20 +196,44 @@ class Plan:
         return {layer.name for layer in self.layers if layer.kind == "soft_cross_loss"}
 
 
-def read_plan(directory: Path) -> Plan:
+def layer_of(entry: LayerEntry, inputs: tuple[Shape, ...], gradient: bool) -> Layer:
+    """Return the layer of an entry, which must be valid."""
+    fields: dict[str, Any] = {"inputs": tuple(LayerShape(*shape) for shape in inputs), "gradient": gradient}
+    if entry.kind == "input":
+        fields["shape"] = LayerShape(*entry.output)
+    if entry.kind in WINDOWS:
+        fields |= {"kernel": entry.kernel, "stride": entry.stride, "padding": entry.padding}
+    fields |= entry.constants
+    if entry.kind in CONVOLUTIONS:
+        fields |= {"output_channels": entry.output_channels, "groups": entry.groups}
+    return layer_kinds()[entry.kind](**fields)
+
+
+def read_plan(directory: Path) -> PlanFiles:
     """Read the plan in a folder. Raises InputError, with file and field, for missing fields and wrong types."""
-    plan = open_record(directory / "plan.json")
+    device_files = [path.name for path in (directory / DEVICES).glob("*.json")]
+    return _plan(lambda name: open_record(directory / name), device_files)
+
+
+def plan_of(documents: Mapping[str, Any]) -> PlanFiles:
+    """Return the plan in the documents of ``planner/plan/write.py``."""
+    return _plan(lambda name: Record(name, "", documents[name]), ())
+
+
+def _plan(open_file: Callable[[str], Record], device_files: Iterable[str]) -> PlanFiles:
+    """Return the plan in JSON files. ``device_files``: names of the files in the folder of devices."""
+    plan = open_file(PLAN_FILE)
     cluster, limit = plan.record("cluster"), plan.record("limit")
     devices = tuple(_device(item) for item in cluster.records("devices"))
     layers = tuple(_layer(item) for item in plan.records("layers"))
-    for field in ("fanin", "model"):
-        plan.text(field)
+    plan.text("fanin")
+    model = plan.text("model")
     plan.integer("split", 1)
     used_names = {layer.device for layer in layers}
     used = [device.name for device in devices if device.name in used_names]
-    folder = directory / "devices"
     resource = limit.text("resource", (*RATES, "cycles"))
-    return Plan(
+    return PlanFiles(
+        model=model,
         host=cluster.text("host"),
         devices=devices,
         throughput=_positive(plan, "throughput"),
@@ -205,11 +249,9 @@ def read_plan(directory: Path) -> Plan:
         utilisation={device.name: _utilisation(plan, device.name) for device in devices},
         layers=layers,
         edges=tuple(_edge(item) for item in plan.records("edges")),
-        connections=tuple(
-            _connection(item) for item in open_record(directory / "connections.json").records("connections")
-        ),
-        files={name: _device_file(folder / f"{name}.json") for name in used},
-        strays=tuple(sorted(path.name for path in folder.glob("*.json") if path.stem not in used)),
+        connections=tuple(_connection(item) for item in open_file(CONNECTIONS_FILE).records("connections")),
+        files={name: _device_file(open_file(f"{DEVICES}/{name}.json")) for name in used},
+        strays=tuple(sorted(name for name in device_files if name.removesuffix(".json") not in used)),
     )
 
 
@@ -219,7 +261,7 @@ def _positive(item: Record, field: str) -> Fraction:
     return value
 
 
-def _device(item: Record) -> Device:
+def _device(item: Record) -> DeviceEntry:
     name = item.text("name")
     if not re.fullmatch(r"[\w.-]+", name):
         raise item.error(f'"name" must be letters, digits, _ . or -, not {name!r}')
@@ -232,7 +274,7 @@ def _device(item: Record) -> Device:
         raise item.error('"ram" must list every kind once, by growing from_bits from 0 on')
     if not all(kind.shapes for kind in ram):
         raise item.error('"ram" must give every kind shapes')
-    return Device(
+    return DeviceEntry(
         name=name,
         family=item.text("family", family_names()),
         dsp=item.integer("dsp"),
@@ -277,8 +319,8 @@ def _layer(item: Record) -> LayerEntry:
     )
 
 
-def _edge(item: Record) -> Edge:
-    return Edge(
+def _edge(item: Record) -> EdgeEntry:
+    return EdgeEntry(
         source=item.text("from"),
         target=item.text("to"),
         bits=item.integer("bits"),
@@ -287,9 +329,9 @@ def _edge(item: Record) -> Edge:
     )
 
 
-def _connection(item: Record) -> Connection:
+def _connection(item: Record) -> ConnectionEntry:
     source, target = item.record("from"), item.record("to")
-    return Connection(
+    return ConnectionEntry(
         id=item.integer("id"),
         source=(source.text("device"), source.text("layer")),
         target=(target.text("device"), target.text("layer")),
@@ -300,8 +342,7 @@ def _connection(item: Record) -> Connection:
     )
 
 
-def _device_file(path: Path) -> DeviceFile:
-    item = open_record(path)
+def _device_file(item: Record) -> DeviceFile:
     network = [
         (
             entry.integer("id"),
