@@ -3,6 +3,7 @@
 import atexit
 import gc
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,9 @@ from hypothesis.internal.conjecture import providers
 from tests import needs
 
 pytest_plugins = ["tests.lanes"]
+
+# A shell starts background jobs with SIGINT ignored, and commands under test would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A deadline measures the machine, not the code. In CI every run draws the same examples.
 settings.register_profile("fanin", deadline=None, derandomize="CI" in os.environ)

@@ -1,7 +1,8 @@
 """Flow model of an edge between devices: a row is sent in frames, each as soon as it is full and has room.
 
-The model is a connection of docs/systems/link.md on which no frame is lost: a buffer of unacknowledged frames
-at the sender, a wire, and a buffer of received frames at the receiver.
+The model is a connection of docs/systems/link.md. It has a buffer of unacknowledged frames at the sender, a
+wire, and a buffer of received frames at the receiver. With ``Losses`` a lost frame and those after it are
+delivered once it has been repeated.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 from fanin.base.limits import CLOCK_MHZ
 from fanin.cnn.facts import Network
-from fanin.cnn.flow.graph import Pattern, Source, next_token
+from fanin.cnn.flow.graph import Actor, Channel, Pattern, Source, at_first, at_last, next_token
 from fanin.cnn.flow.parts import Parts
 from fanin.cnn.flow.times import Cycles
 from fanin.cnn.layers.family import WORD_BITS
@@ -31,6 +32,30 @@ ACK_DELAY = 70  #: cycles, at most, from a received frame to its ACK
 BEAT_WORDS = MAC_WIDTH // WORD_BITS
 BEAT_BYTES = MAC_WIDTH // 8
 ACK_BEATS = 1  #: beats of an ACK
+TIMER_MARGIN = ACK_DELAY + 16  #: cycles by which a frame's timer exceeds the round trip
+DRAWN_FRAMES = 1 << 14  #: frames after which the losses recur
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Frames that one direction of a link loses."""
+
+    drop: float  #: probability that a frame is lost, below 1
+    interval: float  #: average cycles between two frames
+    seed: tuple[int, ...]  #: seed of the losses
+
+    def late(self, latency: float, answer: float) -> Cycles:
+        """Return by how many cycles each frame is late; 0 if it is not lost.
+
+        A lost frame is repeated when the next frame's answer has arrived, or when its timer ends, and so is a
+        lost repetition.
+
+        ``latency``: cycles of a frame.
+        ``answer``: cycles of its answer.
+        """
+        transmissions = np.random.default_rng(self.seed).geometric(1 - self.drop, DRAWN_FRAMES)
+        recovery = min(self.interval, TIMER_MARGIN) + answer + latency
+        return (transmissions - 1).astype(np.float64) * recovery
 
 
 @dataclass(frozen=True)
@@ -41,6 +66,7 @@ class Link:
     rows: int  #: rows of a map
     rate: float  #: bits per cycle of the slower port
     wire: float  #: cycles from MAC to MAC, without the transmission of a frame's bits
+    losses: Losses | None = None  #: frames lost; None for none
 
     @cached_property
     def paces(self) -> Cycles:
@@ -56,7 +82,12 @@ class Link:
     @property
     def round_trip(self) -> float:
         """Cycles, at most, from a frame in the sender's buffer until its ACK frees the place."""
-        return self.latency + ACK_DELAY + SEND_LATENCY + self._crossing(ACK_BEATS) + RECEIVE_LATENCY
+        return self.latency + ACK_DELAY + self._answer
+
+    @property
+    def _answer(self) -> float:
+        """Cycles of an ACK that is sent at once."""
+        return SEND_LATENCY + self._crossing(ACK_BEATS) + RECEIVE_LATENCY
 
     def _crossing(self, beats: int) -> float:
         """Return the cycles from a frame's first beat at the sender's MAC to its last beat at the receiver's
@@ -84,8 +115,11 @@ class Link:
         graph.take(fills, packed_words)
         graph.give(fills, sender, complete, next_token(complete))
         carries = parts.actor("the connection", frames.frames * self.rows, self.paces)
-        graph.take(carries, sender, delay=self.round_trip)
-        graph.give(carries, receiver, delay=self.latency)
+        if self.losses is None:
+            graph.take(carries, sender, delay=self.round_trip)
+            graph.give(carries, receiver, delay=self.latency)
+        else:
+            self._deliver(parts, carries, sender, receiver, self.losses.late(self.latency, self._answer))
         empties = parts.actor("empties frames", frames.beats * self.rows)
         words = parts.channel("words that have come", 1, 0)
         graph.take(empties, receiver, next_token(complete), complete)
@@ -93,6 +127,21 @@ class Link:
         return Source(
             parts.gearbox("words that have come", Source(words), frames.row, BEAT_WORDS, width_out, self.rows)
         )
+
+    def _deliver(self, parts: Parts, carries: Actor, sender: Channel, receiver: Channel, late: Cycles) -> None:
+        """Deliver frames in order, each ``late`` cycles after it would arrive.
+
+        The actor fires twice a frame: when the frame would arrive, and when it is delivered. Only then is the
+        place in the sender's buffer freed, by the answer.
+        """
+        graph, frames = parts.graph, self.frames.frames * self.rows
+        wire = parts.channel("frames on the wire", self.frames.in_flight)
+        delivers = parts.actor("delivers frames", 2 * frames, np.stack([late, np.zeros_like(late)], 1).ravel())
+        graph.take(carries, sender)
+        graph.take(delivers, sender, at_first(2), at_last(2), self.round_trip - self.latency)
+        graph.give(carries, wire, delay=self.latency)
+        graph.take(delivers, wire, at_first(2), at_last(2))
+        graph.give(delivers, receiver, at_last(2), at_first(2), 0)
 
     def arrivals(self, departures: Cycles) -> Cycles:
         """Return the cycle in which each position may be taken.

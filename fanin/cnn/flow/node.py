@@ -11,13 +11,13 @@ The graph consists of:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from fanin.cnn.facts import Consumer, Network, Stage
 from fanin.cnn.flow.graph import Actor, Channel, Graph, Pattern, Source, at_first, at_last
-from fanin.cnn.flow.link import Edge, Link
+from fanin.cnn.flow.link import Edge, Link, Losses
 from fanin.cnn.flow.parts import MEMORY_LATENCY, READ_LATENCY, WRITE_LATENCY, Parts
 from fanin.cnn.flow.sizes import Flow
 from fanin.cnn.flow.stages import Flows, StageActors
@@ -47,6 +47,18 @@ class Sizes:
     def of(flow: Flow) -> Sizes:
         """Return the sizes with which ``flow`` streams frames without a pause."""
         return Sizes(flow.rings, flow.skews, flow.gradient_skews, flow.links)
+
+    def with_losses(self, drop: float, period: float, seed: int) -> Sizes:
+        """Return the sizes with links that lose frames.
+
+        ``drop``: probability that a link loses a frame in one direction.
+        ``period``: cycles from map to map, without losses.
+        """
+        links = {}
+        for number, (edge, link) in enumerate(self.links.items()):
+            interval = period / (link.rows * link.frames.frames)
+            links[edge] = replace(link, losses=Losses(drop, interval, (seed, number)))
+        return replace(self, links=links)
 
 
 @dataclass

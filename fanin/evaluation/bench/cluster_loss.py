@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from fanin.cnn.examples import EXAMPLES
+from fanin.cnn.flow.link import Wiring
+from fanin.cnn.flow.node import Sizes
+from fanin.cnn.flow.predict import Prediction, predict
 from fanin.cnn.golden.image import state_image
 from fanin.cnn.golden.network import initial_state
 from fanin.cnn.memory import state_stages
@@ -26,8 +29,13 @@ GBPS, MEMORY_GBPS = 40.0, 50.0
 LOSSES = (1e-4, 1e-3, 1e-2, 2e-2)  # per frame and link
 FRAMES, BATCH = 256, 32
 SEEDS = 3
+MODEL_SEEDS = 6  # runs of the flow model
+MAX_MODEL_DEVIATION = 5.0  # % of the model's rate
 # Link modes. RELIABLE sends lost frames again. PUBLISHED does not, so a loss ends the run.
 RELIABLE, PUBLISHED = "reliable", "published"
+MODEL, EARLIER = "reliable, flow model", "reliable, earlier versions (go-back-N)"
+#: % of the lossless rate that the link of earlier versions kept, which went back to a lost frame: RTL, 3 seeds
+GO_BACK_N = {1e-4: 99.6, 1e-3: 97.3, 1e-2: 70.5, 2e-2: 47.9}
 MIN_RELATIVE_RATE = 85.0  # %, of the lossless rate, that the reliable link keeps at 1 % loss
 
 
@@ -82,6 +90,35 @@ class Trial:
         return RunLength(FRAMES, run.raw.cycles)
 
 
+class Model:
+    """Flow model of the reliable network on its devices."""
+
+    def __init__(self) -> None:
+        self._network = EXAMPLES[NETWORK]
+        wiring = Wiring(rates=dict.fromkeys(DEVICES, GBPS * 1e9))
+        flow = PlacedNetwork(self._network, tuple(DEVICES)).flow
+        self._sizes = replace(Sizes.of(flow), links=wiring.links(self._network, DEVICES))
+        self._lossless = self._predict(self._sizes)
+
+    def _predict(self, sizes: Sizes) -> Prediction:
+        return predict(self._network, sizes, batch=BATCH, batches=FRAMES // BATCH)
+
+    def share(self, loss: float) -> float:
+        """Return the rate that training keeps, in % of the lossless one: mean of ``MODEL_SEEDS`` seeds."""
+        frame_loss = 1 - (1 - loss) ** 2  # a frame crosses two links
+        period = self._lossless.period
+        sizes = (self._sizes.with_losses(frame_loss, period, seed) for seed in range(MODEL_SEEDS))
+        return 100 * sum(self._lossless.job / self._predict(lossy).job for lossy in sizes) / MODEL_SEEDS
+
+
+def _beside_model(figure: Figure, loss: float, share: float, predicted: float) -> Result:
+    """Add the curves of the model and of earlier versions; return how far RTL is off the model."""
+    figure.add(MODEL, 100 * loss, predicted)
+    figure.add(EARLIER, 100 * loss, GO_BACK_N[loss])
+    name, note = f"{RELIABLE}, {100 * loss:g} % lost: off the model", f"the model: {predicted:.1f} %"
+    return Result(name, 100 * abs(share / predicted - 1), "%", MAX_MODEL_DEVIATION, note=note)
+
+
 def measure(args: argparse.Namespace) -> Iterator[Result]:
     """Yield each figure once it is measured, then write the picture.
 
@@ -89,7 +126,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     """
     paths = outputs("cluster-loss", args.output)
     figure = Figure("cluster-loss", "Training over a network that loses frames", "loss, %", "% of lossless")
-    trials = {name: Trial(published=name == PUBLISHED) for name in (RELIABLE, PUBLISHED)}
+    model, trials = Model(), {name: Trial(published=name == PUBLISHED) for name in (RELIABLE, PUBLISHED)}
     lossless_runs = {name: trial.run(0, 0) for name, trial in trials.items()}
     for name, lossless_run in lossless_runs.items():
         yield Result(f"{name}, no loss: cycles a frame", lossless_run.cycles / lossless_run.frames, "cycles")
@@ -102,6 +139,8 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
             limit = MIN_RELATIVE_RATE if name == RELIABLE and loss <= 1e-2 else None
             figure.add(name, 100 * loss, share)
             yield Result(f"{name}, {100 * loss:g} % lost", share, "% of lossless", limit, at_least=True)
+            if name == RELIABLE:
+                yield _beside_model(figure, loss, share, model.share(loss))
             if name == PUBLISHED:
                 frames = sum(run.frames for run in runs) / SEEDS
                 yield Result(f"{name}, {100 * loss:g} % lost: frames until the end", frames, "frames")

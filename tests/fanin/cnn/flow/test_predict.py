@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from fanin.base.errors import InputError
 from fanin.cnn.examples import EXAMPLES
 from fanin.cnn.flow.coarse import coarsen
-from fanin.cnn.flow.link import Link, Wiring
+from fanin.cnn.flow.link import Link, Losses, Wiring
 from fanin.cnn.flow.node import NodeGraph, Sizes
 from fanin.cnn.flow.predict import predict, prediction
 from fanin.cnn.flow.sizes import Flow
@@ -57,6 +58,43 @@ def test_a_cut_edge_adds_its_latency_both_ways():
     short, long = (Link(RowFrames(24, MAC_WIDTH), 6, 512, wire) for wire in (0, 1000))
     assert job(long) - job(short) == 2000
     assert 0 < job(short) - job() - 2 * short.latency <= 2 * 24
+
+
+class LastRow(Losses):
+    """Losses of each map's last row, late by a fixed time."""
+
+    def late(self, latency, answer):
+        return np.array([0, 0, 0, 0, 0, 1000.0])
+
+
+def test_a_lost_frame_is_late_both_ways():
+    """The last row of gradients is not needed at once."""
+    norm = next(index for index, stage in enumerate(RESIDUAL.stages) if stage.name == "norm1")
+
+    def job(losses):
+        link = Link(RowFrames(24, MAC_WIDTH), 6, 512, 0, losses)
+        return predict(RESIDUAL, replace(sizes_of(RESIDUAL), links={(norm, 0): link}), batch=1, batches=1).job
+
+    assert 1900 <= job(LastRow(0, 0, (0,))) - job(None) <= 2000
+    assert job(Losses(0, 100, (0,))) == job(None)
+
+
+def test_a_lost_frame_is_repeated_when_the_next_answer_comes_or_its_timer_ends():
+    for interval, wait in ((30, 30), (500, 70 + 16)):
+        late = Losses(0.25, interval, (1, 2)).late(latency=100, answer=40)
+        assert set(late[late > 0] % (wait + 140)) == {0}  # a lost repetition costs as much again
+        assert np.mean(late > 0) == pytest.approx(0.25, abs=0.02)
+        assert np.mean(late >= 2 * (wait + 140)) == pytest.approx(0.0625, abs=0.01)
+
+
+def test_more_loss_takes_longer():
+    placement = PlacedNetwork(EXAMPLES["tiny"], tuple("aaabcaaaaa"))
+    sizes = Sizes.of(placement.flow)
+    times = [
+        predict(placement.network, sizes.with_losses(drop, 324, 1), batch=32).job for drop in (0, 0.01, 0.05)
+    ]
+    assert times == sorted(times)
+    assert times[0] < 0.97 * times[1] < 0.9 * times[2]
 
 
 def test_sizes_with_links_keep_the_period_where_one_branch_passes_two_of_them():
