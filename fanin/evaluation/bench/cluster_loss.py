@@ -33,7 +33,7 @@ MODEL_SEEDS = 6  # runs of the flow model
 MAX_MODEL_DEVIATION = 5.0  # % of the model's rate
 # Link modes. RELIABLE sends lost frames again. PUBLISHED does not, so a loss ends the run.
 RELIABLE, PUBLISHED = "reliable", "published"
-MODEL, EARLIER = "reliable, flow model", "reliable, earlier versions (go-back-N)"
+MODEL, EARLIER = "flow model", "go-back-N"
 #: % of the lossless rate that the link of earlier versions kept, which went back to a lost frame: RTL, 3 seeds
 GO_BACK_N = {1e-4: 99.6, 1e-3: 97.3, 1e-2: 70.5, 2e-2: 47.9}
 MIN_RELATIVE_RATE = 85.0  # %, of the lossless rate, that the reliable link keeps at 1 % loss
@@ -146,6 +146,6 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
                 yield Result(f"{name}, {100 * loss:g} % lost: frames until the end", frames, "frames")
     figure.note = (
         f"{NETWORK} on three devices, {FRAMES} frames in batches of {BATCH}, {SEEDS} seeds. Published: "
-        "a loss ends the run, which goes on from its last batch."
+        "a loss ends the run, which goes on from its last batch. Go-back-N: the link of earlier versions."
     )
     write([figure], paths)
