@@ -27,9 +27,17 @@ class Made:
         return RunLength(256, 25_600 * (self.slow if loss else 1))
 
 
+class MadeModel:
+    """A model by which a loss costs a twentieth."""
+
+    def share(self, loss):
+        return 95.0
+
+
 @pytest.fixture
 def figures(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(cluster_loss, "Trial", Made)
+    monkeypatch.setattr(cluster_loss, "Model", MadeModel)
 
     def run():
         status = main(["bench", "cluster-loss", "--json", "-o", str(tmp_path)])
@@ -40,7 +48,11 @@ def figures(monkeypatch, tmp_path, capsys):
 
 def test_rates_are_beside_those_without_loss(figures, tmp_path):
     status, found = figures()
-    assert status == 0
+    assert status == 1
+    assert found["reliable, 1 % lost: off the model"]["value"] == pytest.approx(100 * 5 / 95)
+    assert [name for name, one in found.items() if one["ok"] is False] == [
+        f"reliable, {loss} % lost: off the model" for loss in ("0.01", "0.1", "1", "2")
+    ]
     assert found["reliable, no loss: cycles a frame"]["value"] == 100
     assert found["reliable, 2 % lost"]["value"] == 100
     assert found["published, 0.01 % lost"]["value"] == pytest.approx(80)
