@@ -65,7 +65,7 @@ def test_a_folder_is_the_same_on_any_number_of_ranks(tmp_path, count, command):
     alone, spread = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders)
     of_command = [json.loads(files.pop("provenance.json"))["options"] for files in (alone, spread)]
     assert alone == spread
-    assert [options["ranks"] for options in of_command] == [None, count]
+    assert [options.get("ranks") for options in of_command] == [None, count]
 
 
 @pytest.mark.verilator
