@@ -306,6 +306,19 @@ def test_only_the_missing_frame_is_sent_again_a_round_trip_later():
 
 
 @each_width
+def test_no_answer_reports_a_kept_frame_missing(width):
+    """Frames 1 to 3 arrive before frame 0; the expected number then advances by one a cycle, from 0 to 4."""
+    frames = payloads(random.Random(15), [1] * 4, width)
+    at = [(START + 10 + 20 * k, BEFORE, data(frames[k], k, width)) for k in (1, 2, 3)]
+    at.append((START + 100, BEFORE, data(frames[0], 0, width)))
+    settings = {"ack_frames": 100, "ack_delay": 1000, "timeout": 1000}
+    wires, log = run(width, at=at, received=4, cycles=250, settings=settings)
+    assert beats_as_dicts(log["link[0].rx"]) == [beat for frame in frames for beat in frame]
+    answers = [frame for kind in (LinkKind.ACK, LinkKind.NAK) for _, frame in of_kind(wires, kind)]
+    assert {(frame.sequence, frame.arrived) for frame in answers} == {(0, 0), (0, 1), (0, 3), (0, 7), (4, 0)}
+
+
+@each_width
 def test_frames_that_scapy_builds_are_taken(width):
     beats = payloads(random.Random(10), [BEATS], width)[0]
     payload = b"".join(beat["data"].to_bytes(width // 8, "little") for beat in beats)
