@@ -21,8 +21,9 @@ Exit status: 0 done, 1 a check failed, 2 bad input, with one line on stderr.
 """
 PAGE = """# fanin {name}
 
-Generated from `fanin {name} --help` by `docs/generate.py`. [All commands](../commands.md).
+Generated from `fanin {name} --help` by `docs/generate.py`. [All commands](../commands.md).{more}
 """
+MORE = {"verilog": " [All components](../nodes.md#all-components)."}  # links of a page, by command group
 
 Table = Callable[[list[list[str]]], str]
 
@@ -48,7 +49,7 @@ def _index(groups: Groups, markdown: Table) -> str:
 
 def _writer(name: str, parser: argparse.ArgumentParser, markdown: Table) -> Callable[[], str]:
     def page() -> str:
-        parts = [PAGE.format(name=name)]
+        parts = [PAGE.format(name=name, more=MORE.get(name, ""))]
         for leaf, _ in _leaves(parser, ""):
             heading = "" if leaf is parser else f"\n## {leaf.prog}\n"
             parts.append(heading + _command(leaf, markdown))

@@ -9,7 +9,7 @@ from amaranth.lib import stream, wiring
 
 from fanin.glm.facts import PRESETS
 from fanin.hdl.bus.axi4 import AXI4LiteSignature
-from fanin.hdl.catalog import CATALOG, module_of
+from fanin.hdl.catalog import CATALOG, Entry, module_of
 
 PAGE = """# Nodes
 
@@ -25,9 +25,23 @@ fanin verilog NAME --name MODULE               # for a design with two variants 
 fanin verilog --list                           # these and all parts, for a preset
 ```
 
+[All components](#all-components) lists the parts of these nodes, which `fanin verilog` emits, too.
+
 The names of all modules begin with the top module's. At the top level, names are joined by one underscore:
 `memory_araddr`, `mac_tx_tdata`. Packet streams are AXI4-Stream. Areas and clocks:
 [what boards reached](boards-reached.md), `fanin bench area`, `fanin bench fmax`.
+"""
+
+
+COMPONENTS = """
+## All components
+
+Each NAME of `fanin verilog`, with the parameters that `--set` overrides and their values in the preset `demo`.
+`fanin verilog NAME --registers c` writes the map of a component with registers. For another component it ends
+with exit status 2 and a line that names those with registers.
+
+| component | purpose | parameters | registers |
+|---|---|---|---|
 """
 
 
@@ -66,19 +80,32 @@ NODES = {
 
 def nodes_page() -> str:
     """The whole page."""
-    return PAGE + "".join(_section(name, node) for name, node in NODES.items())
+    return PAGE + "".join(_section(name, node) for name, node in NODES.items()) + _components()
+
+
+def _components() -> str:
+    """Return the section of all components of the catalogue."""
+    rows = "".join(
+        f"| `{name}` | {entry.summary} | {_parameters(entry)} | {'yes' if entry.registers else 'no'} |\n"
+        for name, entry in CATALOG.items()
+    )
+    return COMPONENTS + rows
+
+
+def _parameters(entry: Entry) -> str:
+    """Return the parameters of a component with the values of the preset ``demo``."""
+    return ", ".join(f"`{key}={value}`" for key, value in entry.parameters(PRESETS["demo"]).items())
 
 
 def _section(name: str, node: Node) -> str:
     entry = CATALOG[name]
     config = PRESETS["demo"]
     component = entry.build(config, {})
-    parameters = ", ".join(f"`{key}={value}`" for key, value in entry.parameters(config).items())
     summary = f"{entry.summary} {node.note}." if node.note else entry.summary
     lines = [f"\n## {name}\n", f"{summary} The module is `{module_of(name)}`.", ""]
     lines += ["| port | what | width |", "|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in _ports(component)]
-    lines += ["", f"Parameters: {parameters}.", "", f"[How it works]({node.contract})"]
+    lines += ["", f"Parameters: {_parameters(entry)}.", "", f"[How it works]({node.contract})"]
     if node.registers:
         lines[-1] += f", [its registers]({node.registers})"
     lines[-1] += f", its driver `{node.driver}`"

@@ -140,8 +140,37 @@ def _cluster(file: str, table: Mapping[str, Any]) -> Cluster:
     return Cluster(Path(file).stem, tuple(devices), names.index(host))
 
 
-_REQUIRED_FIELDS = ("family", "dsp", "dram_gbps", "network_gbps", "clock_mhz", "connections")
-_DEVICE_FIELDS = {"name", "count", "part"}
+@dataclass(frozen=True)
+class FileField:
+    """Field of a table ``device`` of a cluster's file, as docs/reference/cluster-file.md lists it."""
+
+    unit: str
+    meaning: str
+    default: str | None = None  #: value of a missing field in words; None: ``part`` or the table must give it
+
+
+FILE_FIELDS: Mapping[str, FileField] = {
+    "name": FileField("text", "name; with `count`, the device's index in the cluster follows", "`fpga`, index"),
+    "count": FileField("devices", "number of equal devices", "1"),
+    "part": FileField("text", "shipped part, which gives each field that the table omits", "none"),
+    "family": FileField("text", f"costs of operators and memories: {', '.join(family_names())}"),
+    "dsp": FileField("DSP blocks", "blocks for operators; on ECP5 multipliers of 18 bits"),
+    "luts": FileField("LUTs", "fixed logic of the device is subtracted", "no limit"),
+    "ram": FileField("list of tables", "memory in blocks; this, `ram_bits` or both are required", "no limit"),
+    "ram_bits": FileField("bits", "memory in bits", "no limit"),
+    "dram_gib": FileField("GiB", "size of the DRAM", "no limit"),
+    "dram_gbps": FileField("Gb/s, each way", "rate of the DRAM; 0 without DRAM"),
+    "network_gbps": FileField("Gb/s, each way", "rate of the network port; 0 without one"),
+    "clock_mhz": FileField("MHz", "clock of the layers, equal on all devices of a build"),
+    "connections": FileField("connections", f"cut edges that may end at the device: 0…{PRIORITIES}"),
+}
+RAM_FIELDS: Mapping[str, FileField] = {
+    "blocks": FileField("blocks", "number of blocks"),
+    "kind": FileField("text", "a kind of the family, or a name of your own", "`ram`, index"),
+    "shapes": FileField("pairs", "each depth and width of a block, `[[512, 36], …]`", "those of the kind"),
+    "from_bits": FileField("bits", "least memory that uses the kind; 0 for one kind", "the kind's; 0"),
+}
+_REQUIRED_FIELDS = tuple(name for name, field in FILE_FIELDS.items() if field.default is None)
 
 
 def _part(location: str, entry: Mapping[str, Any]) -> Part:
@@ -153,9 +182,7 @@ def _part(location: str, entry: Mapping[str, Any]) -> Part:
         base = part_tables()[entry["part"]]
     if {"ram", "ram_bits"} & set(entry):  # replaces both fields of the shipped part
         base = {key: value for key, value in base.items() if key not in ("ram", "ram_bits")}
-    _check_fields(
-        location, "", entry, {*_REQUIRED_FIELDS, "luts", "ram", "ram_bits", "dram_gib", *_DEVICE_FIELDS}
-    )
+    _check_fields(location, "", entry, set(FILE_FIELDS))
     table = {**base, **entry}
     for field in _REQUIRED_FIELDS:
         if field not in table:
@@ -193,7 +220,7 @@ def _ram(location: str, part_family: Family, entries: object) -> tuple[Family, t
     kinds: list[RamKind] = []
     counts = []
     for entry in entries:
-        _check_fields(location, "ram: ", entry, {"kind", "shapes", "blocks", "from_bits"})
+        _check_fields(location, "ram: ", entry, set(RAM_FIELDS))
         if "blocks" not in entry:
             raise InputError(f"{location}: ram: blocks is missing")
         counts.append(_integer(location, "ram: blocks", entry["blocks"]))

@@ -57,7 +57,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--registers",
         choices=list(_SUFFIXES),
-        help="write the register map instead: a C header, CMSIS-SVD, or JSON",
+        help="write the register map of a node instead: a C header, CMSIS-SVD, or JSON; parts have none",
     )
     parser.add_argument(
         "-o",

@@ -14,7 +14,9 @@ NETWORK = Group("network")
 
 def fault(group: Group, trait: Trait) -> Any:
     """Return the field of a fault of links: its probability. ``trait``: what a run with faults must have."""
-    return option(group, 0.0, "probability per frame and link", "P", trait=trait)
+    return option(
+        group, 0.0, "probability per frame and link: once to the switch, once from it", "P", trait=trait
+    )
 
 
 def images(group: Group) -> Any:

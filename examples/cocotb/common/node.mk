@@ -1,5 +1,6 @@
 # What the examples have in common: a node of fanin as Verilog, and cocotb's own makefile for whatever SIM names.
-# Before it is included: NODE, a name of `fanin verilog --list`; PRESET, its sizes; COCOTB_TEST_MODULES, the tests.
+# Before it is included: NODE, a name of `fanin verilog --list`; PRESET, its sizes; SETTINGS, pairs KEY=VALUE that
+# override them; COCOTB_TEST_MODULES, the tests.
 
 SIM ?= verilator
 PRESET ?= tiny
@@ -29,7 +30,7 @@ BUILD_ARGS += -j$(shell getconf _NPROCESSORS_ONLN)
 endif
 
 $(CURDIR)/$(COCOTB_TOPLEVEL).v: Makefile
-	fanin verilog $(NODE) --preset $(PRESET) -o $@
+	fanin verilog $(NODE) --preset $(PRESET) $(addprefix --set ,$(SETTINGS)) -o $@
 
 clean::
 	$(RM) -r sim_build $(COCOTB_TOPLEVEL).v
