@@ -9,7 +9,7 @@ from fanin.api.signature import with_options
 from fanin.cnn.run.options import BuildOptions, ClusterOptions
 from fanin.runs.output import CLUSTER_BUILD, CLUSTER_RUN
 
-if TYPE_CHECKING:  # not needed by every function
+if TYPE_CHECKING:  # an annotation alone must not load the training's modules
     from fanin.cnn.run.checkpoint import Checkpoint
 
 
@@ -37,13 +37,13 @@ class ClusterRun(Folder):
 
     @property
     def frames_per_second(self) -> float | None:
-        """Measured rate while frames stream; None without RTL."""
+        """Measured rate while frames stream; None without RTL, or if the timed batch has one frame."""
         hardware = self.values["hardware"]
         return hardware["frames_per_second"] if hardware else None
 
     @property
     def of_planned(self) -> float | None:
-        """Measured rate divided by the plan's; None without RTL."""
+        """Ratio of ``frames_per_second`` to the plan's throughput; None without ``frames_per_second``."""
         hardware = self.values["hardware"]
         return hardware["of_planned"] if hardware else None
 

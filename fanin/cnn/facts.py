@@ -76,12 +76,15 @@ class Network:
 
     @cached_property
     def at_host(self) -> bool:
-        """True for a whole network, and for the part of one that the host's images and labels enter."""
+        """True if the host's images and labels enter this network, which may be a part of a whole one."""
         return any(isinstance(stage.layer, Input) for stage in self.stages)
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of all stages: of what determines the bits of training, and of the streams' widths."""
+        """SHA-256 of all stages: layers and edges, and their parallelism and storage.
+
+        Parallelism determines the order of sums, so the bits of training, and the widths of streams.
+        """
         text = [
             [s.name, s.layer.kind, asdict(s.layer), asdict(s.parallelism), s.sources, s.storage]
             for s in self.stages

@@ -1,8 +1,10 @@
 """Multi-layer perceptron with a defined order of every sum, so that every machine computes the same bits.
 
-Everything is computed in the type of the parameters: binary32, or binary64 for comparison. Each product and
-each sum is rounded separately, without fused operations. BLAS guarantees neither, so ``product`` does not call
-it.
+Everything except ``exp`` is computed in the type of the parameters: binary32, or binary64 for comparison.
+``exp`` computes in binary64 and converts its result. Each product and each sum is rounded separately, without
+fused operations. BLAS guarantees neither the order nor this rounding, so ``product`` does not call it.
+
+*Parameters* are a layer's weights and biases.
 """
 
 from __future__ import annotations
@@ -87,8 +89,9 @@ class Mlp:
         return [self.count(layer) for layer in range(self.layers)]
 
     def initial(self, seed: int) -> list[Floats]:
-        """Return initial binary32 parameters per layer: normal weights of variance 2 / inputs (He), biases
-        0.
+        """Return initial binary32 parameters of each layer.
+
+        Weights are normal with variance 2 / inputs (He), biases 0.
         """
         rng = np.random.default_rng(seed)
         parameters: list[Floats] = []
@@ -125,10 +128,13 @@ class Mlp:
         return error / scores.dtype.type(len(labels))
 
     def backward(self, layer: int, parameters: Floats, inputs: Floats, error: Floats) -> tuple[Floats, Floats]:
-        """Return a layer's gradient as its vector, and the derivative by its inputs.
+        """Return a layer's gradient as its vector, and the ``error`` of the layer before it.
 
-        ``error`` is the derivative by the layer's outputs; for a hidden layer it is masked by ReLU already. The
-        returned derivative is masked by the inputs. The gradient adds the samples in order.
+        - ``parameters``: the vector of this layer alone.
+        - ``error``: derivative by the layer's sums, that is, by its outputs before ReLU.
+
+        The returned error has passed the previous layer's ReLU: it is 0 where an input is not above 0. For
+        layer 0 it has no meaning. The gradient adds the samples in order.
         """
         gradient = product(_with_one(inputs).T, error)
         input_error = product(error, self.matrix(layer, parameters)[:-1].T)

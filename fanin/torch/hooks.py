@@ -77,7 +77,9 @@ def ring(config: RingConfig = _DEFAULT, *, hop: Callable[[Float32], Float32] | N
         return torch.from_numpy(hop(_to_numpy(values))).to(values.device)
 
     def hook(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        sent = _sent(state, bucket, transmit)
+        # With error feedback, ``transmit`` has been applied here, and the ring's first hop applies it again.
+        # INCEPTIONN in strict mode is not idempotent; that second loss is not part of the residual.
+        sent = _compensated(state, bucket, transmit)
         group = _group(state)
         ranks = dist.get_world_size(group)
         parts = [torch.empty_like(sent) for _ in range(ranks)]
@@ -105,7 +107,7 @@ def nics() -> Hook:
         options = getattr(group, "options", None)
         if not isinstance(options, Options):
             raise ValueError("nics() needs a process group of the backend 'fanin'")
-        gradients = _sent(state, bucket, lambda values: roundtrip(values, options.codec))
+        gradients = _compensated(state, bucket, lambda values: roundtrip(values, options.codec))
 
         def mean(sums: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
             return sums.value()[0] / dist.get_world_size(group)
@@ -129,7 +131,8 @@ def top_k(share: float = 0.01) -> Hook:
 
     def hook(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         count = math.ceil(share * bucket.buffer().numel())
-        gradients = _sent(state, bucket, lambda values: _largest(values, count))
+        gradients = _compensated(state, bucket, lambda values: _largest(values, count))
+        # Without error feedback nothing has been selected yet; with it, this finds the selected values again.
         indices = gradients.abs().topk(count).indices
         sent = torch.cat([gradients[indices], indices.to(torch.int32).view(torch.float32)])
         group = _group(state)
@@ -159,10 +162,10 @@ def _group(state: object) -> dist.ProcessGroup:
     return chosen_group
 
 
-def _sent(
+def _compensated(
     state: object, bucket: dist.GradBucket, transmit: Callable[[torch.Tensor], torch.Tensor]
 ) -> torch.Tensor:
-    """Return the values that a rank sends.
+    """Return the values that a rank sends; with error feedback, also store the new residual in ``state``.
 
     Without error feedback: the bucket's gradients. With it: ``transmit`` of gradients plus residuals, that is
     the values that arrive; the difference becomes the new residual. Raises TypeError unless they are float32.

@@ -73,7 +73,10 @@ class FrameTransmitter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Load a whole frame at once and shift it out; ``beats_left`` has a one for each beat still to send."""
+        """Load a whole frame at once and shift it out, a beat a cycle.
+
+        ``beats_left`` has a one for each beat still to send, the current beat included.
+        """
         m = Module()
         frame = self._frame(m)
         size = frame_length(self.encap, self.values)
@@ -94,10 +97,11 @@ class FrameTransmitter(wiring.Component):
         ]
         with m.If(self.o.ready):
             m.d.sync += beats_left.eq(beats_left >> 1)
+        # A new frame overrides the shift above, since the last assignment of a cycle wins.
         with m.If(free & self.i.valid & ~self.drop):
             m.d.sync += beats_left.eq(-1)
-        # One register selects the next value of all bits of ``remaining_beats``.
-        # Between frames their value does not matter.
+        # ``final``, one register, selects the next value of all bits of ``remaining_beats``; ``i.valid`` and
+        # ``drop`` take no part. Without a packet a value is loaded that is never sent.
         with m.If(self.o.ready | ~beats_left[0]):
             m.d.sync += remaining_beats.eq(Mux(final, swap_bytes(frame), remaining_beats >> self.mac_width))
         return m
@@ -125,7 +129,8 @@ class FrameTransmitter(wiring.Component):
     def _datagram(self, m: Module, frame: Any) -> None:
         """Fill in the IPv4 and UDP headers.
 
-        The IPv4 header is the same for all packets, so its checksum depends on ``job`` alone.
+        The IPv4 header is the same for all packets, so its checksum depends on ``job`` alone. The UDP checksum
+        stays 0 on purpose, which means "none".
         """
         job, ip, udp = self.job, frame.ipv4, frame.udp
         udp_length = byte_length(UDP) + payload_length(self.values)

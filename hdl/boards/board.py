@@ -31,27 +31,27 @@ class Placer(StrEnum):
 class Phy:
     """RGMII port of a board, and the delays that the FPGA adds, in nanoseconds.
 
-    A clock must arrive half a bit, 2 ns, after its data. The receive clock is late anyway, because of its path
-    through the FPGA to the DDR cells. If the PHY delays it as well, the received data need a delay, too.
+    A clock must arrive half a bit, 2 ns, after its data. The receive clock is late already because of its path
+    through the FPGA to the DDR cells. If the PHY delays it as well, the received data need ``rx_delay_ns``.
     """
 
-    port: int = 0  #: number of the port
+    port: int = 0  #: number of the port, as Amaranth's platform counts
     rx_delay_ns: float = 0.0  #: delay of the received data
     tx_delay_ns: float = 0.0  #: delay of the transmit clock; 0 if the PHY delays it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """Card with an FPGA. ``platform`` names its Amaranth platform as MODULE:CLASS, which is imported on use."""
+    """Card with an FPGA."""
 
     name: str
     number: int  #: value of its register ``board``
     title: str
-    platform: str
+    platform: str  #: Amaranth platform as MODULE:CLASS, imported on use
     device: str  #: name in ``fanin.boards.facts``
     flow: Flow = Flow.OPEN
     phy: Phy = Phy()
-    preset: str  #: preset of the node that fits
+    preset: str  #: default preset of the node, which fits the FPGA
     core_mhz: float  #: highest clock of the core, in MHz
     placer: Placer = Placer.STATIC
     sdram: Sdram | None = None  #: SDRAM that needs no CPU; None for DDR memory
@@ -140,7 +140,7 @@ BOARDS = _boards(
         device="XC7K325T",
         flow=Flow.VENDOR,
         phy=Phy(rx_delay_ns=2.0, tx_delay_ns=2.0),
-        preset="ecp5-85",
+        preset="ecp5-85",  # this FPGA has no preset of its own; the ECP5-85's is smaller
         core_mhz=100,
     ),
     Board(

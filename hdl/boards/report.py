@@ -1,4 +1,4 @@
-"""Report of place and route: clocks, worst paths, resources used, also by Component."""
+"""Report of nextpnr's place and route for an ECP5: clocks, worst paths, resources used, also by Component."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fanin.base.records import parse_json
 from fanin.hdl.boards.build import ROUTED, TIMING
 from fanin.hdl.boards.clocks import TX_MHZ
 
-#: Resources to count, by nextpnr's name.
+#: Resources to count, by nextpnr's name for a cell of an ECP5.
 RESOURCES = {
     "TRELLIS_COMB": "LUT4",
     "TRELLIS_FF": "flip-flops",
@@ -22,7 +22,9 @@ RESOURCES = {
     "MULT18X18D": "multipliers",
 }
 DEPTH = 3  # names of a Component's path in a table
-_CELL = re.compile(r"_(?:TRELLIS|LUT4|PFUMX|L6MUX|CCU2C|DP16KD|MULT|DPR16|\$).*$|\$.*$")
+#: Suffix that yosys adds to a signal's name for each cell: ``mac.rx_store.place_TRELLIS_FF_Q_2`` is signal
+#: ``place`` of ``mac.rx_store``.
+_CELL_SUFFIX = re.compile(r"_(?:TRELLIS|LUT4|PFUMX|L6MUX|CCU2C|DP16KD|MULT|DPR16|\$).*$|\$.*$")
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class PlacementReport:
 
 
 def domain_of(net: str) -> str:
-    """Return the clock domain of a clock's net, from nextpnr's name for it, which is one of Amaranth's names.
+    """Return the clock domain of a clock's net, from the net's name in nextpnr, which contains Amaranth's name.
 
     The domain ``rx`` has the net ``….rx_clk``, or ``rx_reset.async_ff_clk`` at its reset's synchroniser.
     """
@@ -101,8 +103,8 @@ def domain_of(net: str) -> str:
 
 
 def component_of(cell: str) -> str:
-    """Return the begin of a cell's name: the path of the Component, and the signal in it."""
-    return _CELL.sub("", cell.replace("\\", ""))
+    """Return the part of a cell's name before yosys's suffix: the Component's path, and the signal in it."""
+    return _CELL_SUFFIX.sub("", cell.replace("\\", ""))
 
 
 def read_report(folder: Path, core_mhz: float) -> PlacementReport:
@@ -113,8 +115,8 @@ def read_report(folder: Path, core_mhz: float) -> PlacementReport:
     """
     try:
         timing = parse_json((folder / TIMING).read_text())
-        cells = parse_json((folder / ROUTED).read_text())["modules"]
-        return _placement_report(timing, cells, {"rx": float(TX_MHZ), "tx": float(TX_MHZ), "sync": core_mhz})
+        modules = parse_json((folder / ROUTED).read_text())["modules"]
+        return _placement_report(timing, modules, {"rx": float(TX_MHZ), "tx": float(TX_MHZ), "sync": core_mhz})
     except OSError as error:
         raise InputError(f"{error.filename}: {error.strerror}; fanin board build writes it") from None
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
@@ -122,15 +124,16 @@ def read_report(folder: Path, core_mhz: float) -> PlacementReport:
 
 
 def _placement_report(
-    timing: dict[str, Any], cells: dict[str, Any], required: Mapping[str, float]
+    timing: dict[str, Any], modules: dict[str, Any], required_mhz: Mapping[str, float]
 ) -> PlacementReport:
-    fastest = max(required.values())
+    """Return the report from nextpnr's JSON: ``timing``, and the routed ``modules``, of which there is one."""
+    fastest = max(required_mhz.values())
     clocks = tuple(
-        Clock(domain, required.get(domain, fastest), figures["achieved"])
+        Clock(domain, required_mhz.get(domain, fastest), figures["achieved"])
         for name, figures in timing["fmax"].items()
         if (domain := domain_of(name))
     )
-    (top,) = cells.values()
+    (top,) = modules.values()
     return PlacementReport(
         clocks=clocks,
         paths=tuple(_paths(timing["critical_paths"])),
@@ -143,7 +146,7 @@ def _placement_report(
 
 
 def _paths(paths: list[dict[str, Any]]) -> list[TimingPath]:
-    """Return the worst path within each domain."""
+    """Return the worst path within each domain; paths between two domains have no requirement."""
     worst_paths = []
     for path in paths:
         if path["from"] != path["to"]:
@@ -153,19 +156,19 @@ def _paths(paths: list[dict[str, Any]]) -> list[TimingPath]:
         logic = sum(part["delay"] for part in parts if part["type"] != "routing")
         worst_paths.append(
             TimingPath(
-                domain_of(path["from"]),
-                component_of(parts[0]["from"]["cell"]),
-                component_of(parts[-1]["to"]["cell"]),
-                logic,
-                routing,
-                sum(part["type"] == "logic" for part in parts),
+                domain=domain_of(path["from"]),
+                start=component_of(parts[0]["from"]["cell"]),
+                end=component_of(parts[-1]["to"]["cell"]),
+                logic_ns=logic,
+                routing_ns=routing,
+                levels=sum(part["type"] == "logic" for part in parts),
             )
         )
     return worst_paths
 
 
 def _by_component(cells: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    """Return the cells of each resource, by the first ``DEPTH`` names of their path."""
+    """Return the number of cells of each resource, by the first ``DEPTH`` names of their Component's path."""
     cells_by_path: dict[str, Counter[str]] = defaultdict(Counter)
     for name, cell in cells.items():
         title = RESOURCES.get(cell["type"])

@@ -209,14 +209,17 @@ class RegisterFile(wiring.Component):
 
 
 def _counter_words(registers: RegisterMap) -> tuple[list[int], list[tuple[int, Register, int, int]]]:
-    """Return the numbers of the counters' words, and the low words.
+    """Return the numbers of the counters' words, and the low words as entries of ``RegisterMap.words``.
 
-    Raises ValueError unless a memory can hold them.
+    Raises ValueError unless a memory can hold them: at least two, of 64 bits each, and adjacent.
     """
     words = [entry for entry in registers.words() if entry[1].access is Access.COUNTER]
     numbers = [number for number, *_ in words]
     lows = [entry for entry in words if entry[3] == 0]
-    if len(words) != 2 * len(lows) or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+    if len(lows) < 2:
+        raise ValueError(f"counters in memory must be at least 2, not {len(lows)}")
+    are_adjacent = numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    if len(words) != 2 * len(lows) or not are_adjacent:
         raise ValueError("counters in memory must have 64 bits and follow one another")
     return numbers, lows
 
@@ -301,19 +304,26 @@ class _Slave:
     def _await_memory(self, m: Module, selecting: Any) -> None:
         """Before a counter is read, wait until all events are in memory, then stop the memory's updates.
 
-        Low and high word are read in SELECT's last cycle and in ACCESS, so both are of the same moment.
+        ``waited_cycles`` counts the cycles in SELECT:
+
+        - from 0: each counter has its turn, so all events until SELECT enter the memory;
+        - at ``memory.lag``: ``hold`` stops the turns;
+        - at ``memory.lag`` + SETTLE: memory has stopped changing, and SELECT ends.
+
+        Low and high word are addressed in SELECT's last cycle and in ACCESS, so both are of the same moment.
         """
-        memory = self.memory
+        memory, first_word = self.memory, self.in_memory[0]
         settle_cycles = memory.lag + SETTLE
         waited_cycles = Signal(range(settle_cycles + 1))
         up_to_date = Signal()
         at_low = self.at(m, "at_counter", [high - 1 for high in self.high_words])
         m.d.sync += waited_cycles.eq(Mux(selecting & (waited_cycles != settle_cycles), waited_cycles + 1, 0))
-        m.d.sync += up_to_date.eq(selecting & (waited_cycles >= memory.lag - 1))
+        m.d.sync += up_to_date.eq(selecting & (waited_cycles >= memory.lag - 1))  # 1: the register's own cycle
         self.memory_pending = at_low & ~self.is_write & (waited_cycles != settle_cycles)
         m.d.comb += [
             memory.hold.eq(up_to_date | self.access & at_low),
-            memory.address.eq(Cat(self.number[0] | self.access, self.number[1:]) - self.in_memory[0]),
+            # A low word's number is even, since a counter of two words is at a multiple of 8 bytes.
+            memory.address.eq(Cat(self.number[0] | self.access, self.number[1:]) - first_word),
         ]
 
     def _hold_request(self, m: Module, channel: str, *captures: tuple[Signal, Any]) -> Signal:
@@ -358,12 +368,14 @@ class _Slave:
     def _select(self, m: Module) -> Any:
         """Return the addressed word, valid in ACCESS.
 
-        Selected in its group in one cycle, then the group in the next.
+        A word is selected in each group in one cycle, and then the group in the next. A read of a counter's low
+        word also stores the high word of the same moment in ``high_half``, for the next read of a high word:
 
-        A read of a counter's low word also stores the high word of the same moment in ``high_half``, for the
-        next read of a high word. ``index_in_group`` is therefore that of the low word in DECODE and of the high
-        word in SELECT. ``selected_word`` is the low word in ACCESS and the high word a cycle later. By then the
-        high word includes the carry of the low word that was read.
+        - DECODE: ``index_in_group`` is that of the low word.
+        - SELECT: ``index_in_group`` is that of the high word; the groups' registers have the low word.
+        - ACCESS: ``selected_word`` is the low word, which is answered.
+        - A cycle later: ``selected_word`` is the high word, which by now includes the carry of that low word.
+          ``high_half`` takes it (``low_was_read``).
         """
         low_words = [high - 1 for high in self.high_words]
         at_low = self.at(m, "at_low", low_words)

@@ -17,7 +17,9 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 
-FIFO_WORDS = 16  # places after the adders; more words than the adders hold, so a pause downstream loses none
+# Places after the adders. A word takes one when it enters the adders and gives it back when it leaves the FIFO.
+# More places than the cycles between the two sustain one word a cycle.
+FIFO_WORDS = 16
 
 
 def own_layout(width: int) -> data.StructLayout:
@@ -61,7 +63,7 @@ class RingLanes(wiring.Component):
     """
 
     LATENCY = FP32Adder.LATENCY + 2
-    assert FIFO_WORDS > LATENCY + 1
+    assert FIFO_WORDS > LATENCY + 1  # 1: the register of ``Credits``
 
     def __init__(self, *, lanes: int = 16):
         if lanes < 1:
@@ -92,6 +94,7 @@ class RingLanes(wiring.Component):
             places.take.eq(accept),
             places.give.eq(self.o.valid & self.o.ready),
             accept.eq(complete & places.ok),
+            # A stream's ``ready`` must not depend on its own ``valid``, so ``accept`` cannot be used for both.
             own.ready.eq((received.valid | ~own.payload.add) & places.ok),
             received.ready.eq(own.valid & own.payload.add & places.ok),
         ]

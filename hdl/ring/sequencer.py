@@ -1,9 +1,13 @@
 """Sequencer: turns descriptors into orders for the engine's four paths, frame by frame.
 
 A vector is cut into *segments* of N *slices*, one slice for each of the N nodes, and a slice into frames. A
-node handles the slices of a segment in 2N − 1 steps. It sends its own slice (LOCAL), adds its words to the
-partial sums that it receives (ADD), completes one sum (TOTAL), and stores the others as they arrive; it
-forwards all of these (FORWARD) but the last (STORE).
+node handles the slices of a segment in 2N − 1 steps:
+
+- LOCAL: it sends its own slice.
+- ADD, N − 2 times: it adds its words to a partial sum from the previous node, and sends the result on.
+- TOTAL: its addition completes a sum, which it stores and sends on.
+- FORWARD, N − 2 times: it stores a complete sum from the previous node, and sends it on.
+- STORE: it stores the last complete sum.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ SPARE_ORDERS = 16  # room in a path's queue, beyond the frames of two slices
 class RingFrames(wiring.Component):
     """Sequencer of a segment's 2N − 1 steps; makes one order for each frame and path.
 
-    Step t handles slice (rank − t) mod N. Steps: LOCAL, N − 2 times ADD, TOTAL, N − 2 times FORWARD, STORE.
+    Step t handles slice (rank − t) mod N.
 
     Members
     -------
@@ -145,11 +149,16 @@ class RingFrames(wiring.Component):
                 m.d.sync += bit.eq(0)
 
     def _advance(self, m: Module, idle: Any, advance: Any, step: Signal, offset: Signal) -> Signal:
-        """Move to the next step and the previous slice (from 0 to the last); return the slice's number."""
+        """Move to the next step and the previous slice (from 0 to the last); return the slice's number.
+
+        ``repeats_left`` counts the ADDs or FORWARDs that follow the current one, less 1, so that its sign bit
+        marks the last. LOCAL and TOTAL set it for the first of N − 2 steps, which N − 3 others follow: N − 4.
+        """
         segment = self.i.payload
         index = Signal(NODE_BITS)  # number of the slice
-        at_slice_0 = Signal()  # registered; ``index`` is constant for several cycles before ``advance``
-        repeats_left = Signal(signed(NODE_BITS + 1))  # ADDs or FORWARDs after this one, less 1; −1 at the last
+        # ``index`` is constant for several cycles before ``advance``, so the comparison may have a register.
+        at_slice_0 = Signal()
+        repeats_left = Signal(signed(NODE_BITS + 1))
         two_nodes = Signal()  # the ring has neither ADD nor FORWARD
         m.d.sync += at_slice_0.eq(index == 0)
         with m.If(idle):
@@ -164,7 +173,6 @@ class RingFrames(wiring.Component):
                 m.d.sync += [index.eq(self.nodes - 1), offset.eq(segment.top)]
             with m.Switch(step):
                 with m.Case(Step.LOCAL, Step.TOTAL):
-                    # the first of N − 2 steps is followed by N − 3 others; less 1
                     m.d.sync += repeats_left.eq(self.nodes - 4)
                     next_step = Mux(step == Step.LOCAL, Step.ADD, Step.FORWARD)
                     m.d.sync += step.eq(next_step)
@@ -199,8 +207,8 @@ class RingSequencer(wiring.Component):
 
     Latency
     -------
-    From a descriptor to its first order: ``LATENCY`` + 28 cycles with 16 lanes, ``LATENCY`` + 29 with 8, one
-    for each bit of a word's number in the vector. Then a frame takes 3 cycles; a change of slice takes 2 more
+    From a descriptor to its first order: ``LATENCY`` cycles, and one for each bit of a word's number in the
+    vector (28 with 16 lanes, 29 with 8). Then a frame takes 3 cycles; a change of slice takes 2 more
     and a change of segment 2 more. The next segment is prepared meanwhile, also that of the next descriptor.
 
     Source

@@ -22,8 +22,8 @@ def word_layout(width: int) -> data.StructLayout:
 def frame_layout(config: RingConfig, tag_bits: int = 1) -> data.StructLayout:
     """Return the layout that describes a frame.
 
-    ``words``: words of the frame.
-    ``inside``: words of the frame inside the vector.
+    ``words``: words of the frame, at least 1.
+    ``inside``: words of the frame inside the vector, 0 to ``words``.
     ``lanes``: values of the last word inside the vector; 0 means all.
     ``tag``: ``tag_bits`` bits for the user.
     """
@@ -70,7 +70,11 @@ class FrameWords(wiring.Component):
         super().__init__({"i": In(frames), "o": Out(stream.Signature(words))})
 
     def elaborate(self, platform: Any) -> Module:
-        """Count down the frame's words and the words inside the vector; both are negative at the last one."""
+        """Count down the frame's words, and its words inside the vector.
+
+        Each counter holds the remaining words less the current word and one more. It is negative at the last
+        word, so its sign bit says "last" without a comparison.
+        """
         m = Module()
         m.submodules.frames = frames = StreamFIFO(shape=self.i.payload.shape(), depth=self.depth)
         connect_typed(m, flipped(self.i), frames.i)
@@ -79,28 +83,31 @@ class FrameWords(wiring.Component):
         frame, word = frames.o.payload, output.i.payload
         is_inside = Signal()
         tag = Signal(self.tag_bits)
-        words_left = Signal(signed(len(frame.words) + 1))  # words after the next one
-        inside_left = Signal.like(words_left)  # words inside the vector after the next one
+        words_left = Signal(signed(len(frame.words) + 1))  # words after the current one, less 1
+        inside_left = Signal.like(words_left)  # words inside the vector after the current one, less 1
+        is_last, is_last_inside = words_left[-1], inside_left[-1]  # sign bits
         valid = Signal()
         end = Signal(self.config.lanes)  # mask of the last word inside
         load = Signal()
         m.d.comb += [
-            load.eq(~valid | output.i.ready & words_left[-1]),
+            load.eq(~valid | output.i.ready & is_last),
             frames.o.ready.eq(load),
             output.i.valid.eq(valid),
             word.inside.eq(is_inside),
-            word.mask.eq((end | ~inside_left[-1].replicate(len(end))) & is_inside.replicate(len(end))),
-            word.last.eq(words_left[-1]),
+            # All lanes, but only those of ``end`` in the last word inside, and none after it.
+            word.mask.eq((end | ~is_last_inside.replicate(len(end))) & is_inside.replicate(len(end))),
+            word.last.eq(is_last),
             word.tag.eq(tag),
         ]
         with m.If(load):
             m.d.sync += [valid.eq(frames.o.valid), is_inside.eq(frame.inside != 0)]
+            # 2: the current word, and 1 so that the counter is negative at the last word
             m.d.sync += [words_left.eq(frame.words - 2), inside_left.eq(frame.inside - 2)]
             m.d.sync += [end.eq(Mux(frame.lanes == 0, -1, (1 << frame.lanes) - 1)), tag.eq(frame.tag)]
         with m.Elif(output.i.ready):
             m.d.sync += [
                 words_left.eq(words_left - 1),
                 inside_left.eq(inside_left - 1),
-                is_inside.eq(is_inside & ~inside_left[-1]),
+                is_inside.eq(is_inside & ~is_last_inside),
             ]
         return m

@@ -171,14 +171,15 @@ def connections_json(plan: Plan) -> dict[str, Any]:
         "connections": [
             {
                 "id": number,
-                "from": _end(plan, plan.model.edges[edge].source),
-                "to": _end(plan, plan.model.edges[edge].target),
-                "bits": plan.model.edges[edge].bits,
-                "bits_per_second": float(plan.model.edges[edge].bits * plan.throughput),
-                "priority": plan.priorities[edge],
-                "hops": hops[plan.model.edges[edge].target],
+                "from": _end(plan, edge.source),
+                "to": _end(plan, edge.target),
+                "bits": edge.bits,
+                "bits_per_second": float(edge.bits * plan.throughput),
+                "priority": plan.priorities[index],
+                "hops": hops[edge.target],
             }
-            for number, edge in enumerate(cut_edges(plan.instance, plan.placement))
+            for number, index in enumerate(cut_edges(plan.instance, plan.placement))
+            for edge in (plan.model.edges[index],)
         ]
     }
 
@@ -191,7 +192,11 @@ def _end(plan: Plan, node: int) -> dict[str, str]:
 
 
 def _hops(plan: Plan) -> Mapping[int, int]:
-    """Return the number of cut edges from the input to each node."""
+    """Return the number of cut edges from the input to each node, by the node's index.
+
+    Edges are in the order of their targets, so the hops of a source are known. All paths to a node have the
+    same number of hops (``fanin.planner.check``), so each may set it. Edges of labels do not count.
+    """
     devices, hops = plan.placement.devices, dict.fromkeys(range(len(plan.model.nodes)), 0)
     for edge in plan.model.edges:
         if not edge.label:

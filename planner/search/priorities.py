@@ -1,4 +1,8 @@
-"""Priorities of connections: an edge colouring of the devices (NADA, section IV: one PFC priority each)."""
+"""Priorities of connections (NADA, section IV: one PFC priority each).
+
+They are an edge colouring of the graph whose vertices are devices and whose edges are connections: connections
+with a common device have different priorities.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +12,30 @@ from ortools.sat.python import cp_model
 
 from fanin.planner.search.instance import Instance, Placement
 
-EFFORT = 10.0  # deterministic seconds
+EFFORT = 10.0  # limit of the search in CP-SAT's deterministic seconds, the same on every machine
 
 
 def cut_edges(instance: Instance, placement: Placement) -> list[int]:
     """Return the indices of the edges whose ends are on different devices."""
     devices = placement.devices
-    return [number for number, e in enumerate(instance.model.edges) if devices[e.source] != devices[e.target]]
+    edges = enumerate(instance.model.edges)
+    return [index for index, edge in edges if devices[edge.source] != devices[edge.target]]
 
 
 def choose_priorities(instance: Instance, placement: Placement) -> dict[int, int] | None:
-    """Return a priority for each cut edge, unique at both devices; None if none is found.
+    """Return a priority by index of each cut edge; None if no assignment is found.
 
-    A priority is below the ``connections`` of both devices.
+    No two cut edges of a device have the same priority. A priority is at least 0, and below the ``connections``
+    of both devices.
     """
-    edges = cut_edges(instance, placement)
-    devices, all_edges = placement.devices, instance.model.edges
-    ends = [(devices[all_edges[e].source], devices[all_edges[e].target]) for e in edges]
+    cut = cut_edges(instance, placement)
+    devices, edges = placement.devices, instance.model.edges
+    ends = [(devices[edges[index].source], devices[edges[index].target]) for index in cut]
     limits = [device.part.connections for device in instance.cluster.devices]
-    first = _greedy(ends, limits)
-    priorities = first if first is not None else _search(ends, limits)
-    return dict(zip(edges, priorities, strict=True)) if priorities is not None else None
+    priorities = _greedy(ends, limits)
+    if priorities is None:
+        priorities = _search(ends, limits)
+    return None if priorities is None else dict(zip(cut, priorities, strict=True))
 
 
 def _greedy(ends: Sequence[tuple[int, int]], limits: Sequence[int]) -> list[int] | None:
@@ -50,7 +57,11 @@ def _greedy(ends: Sequence[tuple[int, int]], limits: Sequence[int]) -> list[int]
 
 
 def _search(ends: Sequence[tuple[int, int]], limits: Sequence[int]) -> list[int] | None:
-    """Return the priorities that CP-SAT finds; None without a solution. Arguments: as for :func:`_greedy`."""
+    """Return the priorities that CP-SAT finds; None if there are none, or none is found within ``EFFORT``.
+
+    ``ends``: devices of each edge.
+    ``limits``: number of priorities of each device.
+    """
     cp = cp_model.CpModel()
     if any(min(limits[a], limits[b]) < 1 for a, b in ends):
         return None

@@ -9,12 +9,16 @@ _FALSE, _TRUE = "1'b0", "1'b1"
 
 @cache
 def _expression(table: int, inputs: int) -> str:
-    """Return a function as an expression in {0}, {1}, …; bit i of ``table`` is its value for inputs i."""
+    """Return a function as an expression in {0}, {1}, …, the inputs from the lowest bit.
+
+    Bit i of ``table`` is the function's value when the inputs, as a number, are i. The last input, ``x``,
+    splits the table: ``low`` holds if x is 0, ``high`` if x is 1.
+    """
     size = 1 << inputs
     all_ones = (1 << size) - 1
     if table in (0, all_ones):
         return _TRUE if table else _FALSE
-    half, last = size // 2, inputs - 1
+    half, last = size // 2, inputs - 1  # ``last``: number of x, and of the inputs of each half
     low, high = table & ((1 << half) - 1), table >> half
     if low == high:
         return _expression(low, last)
@@ -30,7 +34,8 @@ def _expression(table: int, inputs: int) -> str:
         return _join("|", _not(x), _expression(high, last))
     if high == all_half:
         return _join("|", x, _expression(low, last))
-    if low & high == low:  # one implies the other, so no multiplexer is needed
+    # If one half implies the other, an OR replaces the multiplexer.
+    if low & high == low:
         return f"({_expression(low, last)} | {_join('&', x, _expression(high, last))})"
     if low & high == high:
         return f"({_expression(high, last)} | {_join('&', _not(x), _expression(low, last))})"

@@ -1,4 +1,7 @@
-"""Message-sequence charts: a line per event, a lifeline per worker, and the switch's lifeline at the right."""
+"""Message-sequence charts: a line per event, a lifeline per worker, and the switch's lifeline at the right.
+
+A line is made as a list of characters, ``cells``, into which arrows and texts are written.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from fanin.sim.checker.party import DOWN
 from fanin.sim.checker.system import Event
 from fanin.wire.link import LinkKind
 
-_WIDTH = 28  # from a lifeline to the next
+_WIDTH = 28  # characters from a lifeline to the next
 _LIFELINE, _RIGHT_ARROW, _LEFT_ARROW, _LINE, _MARK = "│", "►", "◄", "─", "●"
 _EVENT_TEXTS = {
     "submit": "begins: {message}",
@@ -31,18 +34,19 @@ def chart(events: Sequence[Event], *, workers: int) -> str:
 def _line(event: Event, workers: int) -> str:
     cells = list((_LIFELINE.ljust(_WIDTH) * workers) + _LIFELINE)
     message = f"{event.message.kind.name} s{event.slot} r{event.message.round}"
-    lifeline, switch = event.worker * _WIDTH, workers * _WIDTH
+    worker, switch = event.worker * _WIDTH, workers * _WIDTH  # columns of the lifelines
     if event.name in _EVENT_TEXTS:
-        cells[lifeline] = _MARK
-        direction = f"to worker {event.worker}" if event.direction == DOWN else f"from worker {event.worker}"
-        text = _EVENT_TEXTS[event.name].format(message=message, way=direction)
+        cells[worker] = _MARK
+        way = f"to worker {event.worker}" if event.direction == DOWN else f"from worker {event.worker}"
+        text = _EVENT_TEXTS[event.name].format(message=message, way=way)
         return "".join(cells) + f"  {text}"
-    cells[lifeline + 1 : switch] = _LINE * (switch - lifeline - 1)
-    cells[lifeline + 1 if event.direction == DOWN else switch - 1] = (
-        _LEFT_ARROW if event.direction == DOWN else _RIGHT_ARROW
-    )
-    label = f" {message}{', late' * (event.name == 'deliver late')} "
-    start = lifeline + (_WIDTH - len(label)) // 2
+    cells[worker + 1 : switch] = _LINE * (switch - worker - 1)
+    if event.direction == DOWN:
+        cells[worker + 1] = _LEFT_ARROW
+    else:
+        cells[switch - 1] = _RIGHT_ARROW
+    label = f" {message}, late " if event.name == "deliver late" else f" {message} "
+    start = worker + (_WIDTH - len(label)) // 2  # centred between the worker and the next lifeline
     cells[start : start + len(label)] = label
     return "".join(cells)
 
@@ -64,7 +68,7 @@ _LINK_EVENT_TEXTS = {
 def link_chart(events: Sequence[LinkEvent], *, sequences: int) -> str:
     """Return the chart of a sender (left) and a receiver (right), with sequence numbers as on the wire."""
     lines = [f"     {'sender'.ljust(_WIDTH)}receiver"]
-    oldest = 0  # sequence number that the events' relative numbers count from
+    oldest = 0  # frames freed so far: events count sequence numbers from the sender's oldest frame
     for number, event in enumerate(events, start=1):
         lines.append(f"{number:>3}  {_line_of_link(event, oldest, sequences)}")
         oldest += event.freed
@@ -72,19 +76,20 @@ def link_chart(events: Sequence[LinkEvent], *, sequences: int) -> str:
 
 
 def _line_of_link(event: LinkEvent, oldest: int, sequences: int) -> str:
+    """Return the line: an arrow if a packet arrives, else a mark at one of the ends and text beside it."""
     cells = list(_LIFELINE.ljust(_WIDTH) + _LIFELINE)
     packet = event.packet
     message = _on_the_wire(packet, oldest, sequences) if packet else ""
-    forward = packet is not None and packet.kind in (LinkKind.DATA, LinkKind.PROBE)
+    is_forward = packet is not None and packet.kind in (LinkKind.DATA, LinkKind.PROBE)  # from the sender
     if event.name in ("deliver", "duplicate", "overtake"):
         cells[1:_WIDTH] = _LINE * (_WIDTH - 1)
-        cells[_WIDTH - 1 if forward else 1] = _RIGHT_ARROW if forward else _LEFT_ARROW
-        text = f" {message} "
-        start = (_WIDTH - len(text)) // 2
-        cells[start : start + len(text)] = text
-        how = {"duplicate": "  and will come again", "overtake": "  overtakes another"}
-        return "".join(cells) + how.get(event.name, "")
-    at_sender = forward or event.name in SENDER_EVENTS
+        cells[_WIDTH - 1 if is_forward else 1] = _RIGHT_ARROW if is_forward else _LEFT_ARROW
+        label = f" {message} "
+        start = (_WIDTH - len(label)) // 2
+        cells[start : start + len(label)] = label
+        remarks = {"duplicate": "  and will come again", "overtake": "  overtakes another"}
+        return "".join(cells) + remarks.get(event.name, "")
+    at_sender = is_forward or event.name in SENDER_EVENTS
     cells[0 if at_sender else _WIDTH] = _MARK
     if event.name == PREMATURE and packet:
         return "".join(cells) + f"  sends {message} again, early"
@@ -92,11 +97,13 @@ def _line_of_link(event: LinkEvent, oldest: int, sequences: int) -> str:
 
 
 def _on_the_wire(packet: Packet, oldest: int, sequences: int) -> str:
-    number = f"{packet.kind.name} {(packet.sequence + oldest) % sequences}"
+    """Return a packet's text, with sequence numbers as on the wire: modulo ``sequences``."""
+    text = f"{packet.kind.name} {(packet.sequence + oldest) % sequences}"
     if packet.kind is LinkKind.PROBE:
         return packet.kind.name
     if packet.kind is LinkKind.DATA:
-        return number
+        return text
+    # ``sequence`` of an answer is the next expected frame. Bit k of ``arrived`` is frame sequence + 1 + k.
     held = [k for k in range(packet.arrived.bit_length()) if packet.arrived >> k & 1]
-    numbers = "".join(f", has {(packet.sequence + 1 + k + oldest) % sequences}" for k in held)
-    return f"{number}{numbers}, room to {(packet.value + oldest) % sequences}"
+    held_text = "".join(f", has {(packet.sequence + 1 + k + oldest) % sequences}" for k in held)
+    return f"{text}{held_text}, room to {(packet.value + oldest) % sequences}"

@@ -1,4 +1,7 @@
-"""Parties and their events; a party is a worker with the packets in flight between it and the switch.
+"""Parties and their events; a *party* is a worker with the packets in flight between it and the switch.
+
+Parties, events and violations are numbered. An argument or field of type int is the number of one. A packet's
+*code* is the number of its message (``code_of``).
 
 ``System`` combines parties, the switch's slots and the remaining faults to one state.
 """
@@ -30,7 +33,8 @@ class Party(NamedTuple):
     """A worker and its packets in flight.
 
     - ``worker``: the protocol's state of the worker.
-    - ``channels``: codes of packets in flight, oldest first; channel 2 · slot leads up, 2 · slot + 1 down.
+    - ``channels``: codes of packets in flight, oldest first; channel 2 · slot is ``UP`` (to the switch),
+      channel 2 · slot + 1 is ``DOWN``.
     - ``late_packets``: delayed and duplicated packets, sorted.
     """
 
@@ -45,8 +49,9 @@ class PartyStep(NamedTuple):
     - ``event``: the event, in ``Parties.events``.
     - ``party``: the party after the event, in ``Parties.numbers``.
     - ``fault``: 1 + the index in ``FAULTS``, or 0.
-    - ``code``: message that reaches the switch, or 0.
-    - ``previous_round``: round of the slot on which no worker may still wait, or 0.
+    - ``code``: code of the message that reaches the switch, or 0.
+    - ``previous_round``: if the event begins an operation on the slot, the round before the operation's, on
+      which no worker may still wait (REUSE); otherwise, and in the first round, 0.
     - ``violation``: number in ``Parties.violations``, or 0.
     """
 
@@ -119,7 +124,10 @@ class Parties:
             yield PartyStep(self._event("timeout", slot, UP, code_of(step.sent)), after)
 
     def _arrival_step(self, name: str, party: Party, slot: int, direction: int, code: int) -> PartyStep:
-        """Return the event of a message's arrival at the switch or at the worker."""
+        """Return the event of a message's arrival at the switch or at the worker.
+
+        ``party``: the party without the packet.
+        """
         event = self._event(name, slot, direction, code)
         if direction == UP:
             return PartyStep(event, self.numbers(party), code=code)
@@ -128,7 +136,7 @@ class Parties:
         )
         if isinstance(step, Violation):
             return PartyStep(event, 0, violation=self.violations(step.value))
-        if step.state != party.worker:
+        if step.state != party.worker:  # packets become useless only if the worker's state changes
             party = self._drop_useless(party._replace(worker=step.state), slot)
         after = self._send(party, slot, UP, code_of(step.sent)) if step.sent else self.numbers(party)
         return PartyStep(event, after)
@@ -154,6 +162,7 @@ class Parties:
                     yield PartyStep(self._event(name, slot, direction, code), self.numbers(faulty), fault)
 
     def _send(self, party: Party, slot: int, direction: int, code: int) -> int:
+        """Return the number of the party with a further packet in a channel."""
         channel = 2 * slot + direction
         return self.numbers(_with(party, channel, (*party.channels[channel], code)))
 
@@ -199,5 +208,6 @@ def message_of(code: int) -> Message:
 
 
 def _with(party: Party, index: int, channel: tuple[int, ...]) -> Party:
+    """Return the party with ``channel`` in place of channel ``index``."""
     channels = party.channels
     return party._replace(channels=(*channels[:index], channel, *channels[index + 1 :]))

@@ -27,7 +27,8 @@ class Transitions(NamedTuple):
 
     - ``source``: index of the row from which a step starts.
     - ``rows``: state after the step.
-    - ``faults``: the step is a fault, which FINISH may not need.
+    - ``faults``: whether the step is a fault. FINISH, "once losses stop, everything finishes", is checked along
+      the other steps.
     - ``events``: number of the event.
     - ``violations``: number of the violation that ends the path, or 0.
     """
@@ -47,7 +48,9 @@ class Transitions(NamedTuple):
 class Searchable(Protocol):
     """Interface of a system to search. A state is a row of numbers, whose meanings are in ``columns``.
 
-    Each event belongs to one of ``slots`` and one of ``actors``. The events of one slot may be an ample set.
+    Each event belongs to one of ``slots`` and one of ``actors``. The events of one slot may be an *ample set*:
+    a subset of a state's events that the search may explore alone, since it postpones the others without
+    missing a violation (partial-order reduction).
     """
 
     @property
@@ -78,7 +81,7 @@ class Searchable(Protocol):
         """Return the events of an actor on a slot, as steps; without ``faults``, only fault-free ones."""
 
     def independent_slots(self, rows: Rows) -> Flags:
-        """Return, for each state, the slots whose events may be an ample set."""
+        """Return, for each state and slot, whether the slot's events may be an ample set."""
 
     def canonical(self, rows: Rows) -> Rows:
         """Return a representative of each state's set of symmetric states, chosen by digests."""
@@ -118,7 +121,7 @@ class Faults(NamedTuple):
 
         ``fault``: 1 + the fault's index in FAULTS, or 0 for no fault.
         """
-        remaining = list(self)
+        remaining = list(self)  # the kinds in the order of FAULTS, then ``together``
         if fault:
             remaining[fault - 1] -= 1
             remaining[-1] -= 1
@@ -170,7 +173,8 @@ class System:
         return np.all([self._is_done(rows[:, worker]) for worker in range(self._workers)], axis=0)
 
     def independent_slots(self, rows: Rows) -> Flags:
-        """Return, for each state, the slots that get no new event by events on other slots."""
+        """Return, for each state and slot, whether events on other slots add no event to the slot."""
+        # The answer depends on the workers alone, without channels: compute it once per combination of workers.
         workers = self._worker_of(rows[:, : self._workers].ravel()).reshape(len(rows), self._workers)
         marks = fingerprints([self._states] * self._workers, workers)
         _, first, state_of_row = np.unique(marks, return_index=True, return_inverse=True)
@@ -193,29 +197,30 @@ class System:
     def canonical(self, rows: Rows) -> Rows:
         """Return states with parties sorted by digest: one per set of states that differ by workers' names.
 
-        If parties are equal, their order is the one with the least digests of the switch's slots.
+        Sorting renames workers, so the switch's slots, which contain workers' names, are renamed alike. If
+        parties are equal, several renamings sort them; the one with the least digests of the slots is chosen.
         """
         parties = [rows[:, worker].copy() for worker in range(self._workers)]
         digests = [self.parties.numbers.digests.take(party_numbers) for party_numbers in parties]
-        names = np.zeros(len(rows), np.int32)
+        renamings = np.zeros(len(rows), np.int32)  # each row's number in ``_renamings``; 0 is the identity
         for end in range(self._workers - 1, 0, -1):  # bubble sort: few neighbours are out of order
-            for place, names_after_exchange in enumerate(self._names_after_exchange[:end]):
+            for place, renaming_after_swap in enumerate(self._renaming_after_swap[:end]):
                 rows_to_swap = np.flatnonzero(digests[place] > digests[place + 1])
                 for column in (parties, digests):
                     column[place][rows_to_swap], column[place + 1][rows_to_swap] = (
                         column[place + 1][rows_to_swap],
                         column[place][rows_to_swap],
                     )
-                names[rows_to_swap] = names_after_exchange[names[rows_to_swap]]
+                renamings[rows_to_swap] = renaming_after_swap[renamings[rows_to_swap]]
         canonical_rows, equal_neighbours = rows.copy(), np.zeros(len(rows), np.int32)
-        for worker, party_numbers in enumerate(parties):
-            canonical_rows[:, worker] = party_numbers
-            equal_neighbours |= (party_numbers == parties[worker - 1]) << (worker - 1) if worker else 0
-        self._rename_slots(canonical_rows, names)
-        for pattern, exchanges in enumerate(self._exchanges):
-            if exchanges:
+        canonical_rows[:, : self._workers] = np.stack(parties, axis=1)
+        for worker in range(1, self._workers):  # bit w: workers w and w + 1 have equal parties
+            equal_neighbours |= (parties[worker] == parties[worker - 1]) << (worker - 1)
+        self._rename_slots(canonical_rows, renamings)
+        for pattern, renamings_of_equals in enumerate(self._renamings_of_equals):
+            if renamings_of_equals:
                 matching = np.flatnonzero(equal_neighbours == pattern)
-                canonical_rows[matching] = self._least_form(canonical_rows[matching], exchanges)
+                canonical_rows[matching] = self._least_form(canonical_rows[matching], renamings_of_equals)
         return canonical_rows
 
     def event(self, number: int) -> Event:
@@ -228,7 +233,8 @@ class System:
         """Make the tables of functions that are computed once per number."""
         protocol, parties, workers = self.protocol, self.parties, self._workers
         self._states, self._independent_slots_of = Interned(), dict[tuple[int, ...], list[bool]]()
-        self._codes = (protocol.rounds + 1) * KINDS  # above the code of every message
+        # Above the code of every message: sender · _codes + code is one number for both.
+        self._codes = (protocol.rounds + 1) * KINDS
 
         def state(party: int) -> Any:
             return parties.numbers.values[party].worker
@@ -242,21 +248,22 @@ class System:
         self._is_waiting = [Table(partial(self._worker_waits, slot=slot)) for slot in slots]
         self._faults_after = Table(self._spend)
         self._event_of = Table(lambda event, worker: self._events((event, worker)))
-        # Permutations of the workers' names (worker w is called names[w]), and their numbers after an exchange.
-        self._names = list(permutations(range(workers)))
-        numbers = {names: number for number, names in enumerate(self._names)}
-        self._names_after_exchange = [
-            np.array([numbers[_exchange_names(names, place)] for names in self._names], np.int32)
+        # A renaming gives worker w the name names[w]. The identity is the first permutation, number 0.
+        self._renamings = list(permutations(range(workers)))
+        numbers = {names: number for number, names in enumerate(self._renamings)}
+        # By place: the number of each renaming after the workers at ``place`` and ``place + 1`` are swapped.
+        self._renaming_after_swap = [
+            np.array([numbers[_swap_names(names, place)] for names in self._renamings], np.int32)
             for place in range(workers - 1)
         ]
         # By bit mask of equal neighbours: the renamings among equal parties, without the identity.
-        self._exchanges = [
-            [n for n, names in enumerate(self._names) if n and _is_among(names, equal_neighbours)]
+        self._renamings_of_equals = [
+            [n for n, names in enumerate(self._renamings) if n and _is_among_equals(names, equal_neighbours)]
             for equal_neighbours in range(1 << (workers - 1))
         ]
         self._renamed = Table(
-            lambda register_number, names: self.registers(
-                protocol.renamed(self.registers.values[register_number], self._names[names])
+            lambda register_number, renaming: self.registers(
+                protocol.renamed(self.registers.values[register_number], self._renamings[renaming])
             )
         )
 
@@ -278,7 +285,10 @@ class System:
     def _check_reuse(
         self, rows: Rows, source: NDArray[np.intp], violations: Numbers, previous_rounds: Numbers, slot: int
     ) -> None:
-        """Note a violation if an operation begins while a worker waits on the slot's previous round."""
+        """Note a violation if an operation begins while a worker waits on the slot's previous round.
+
+        If several workers wait, the violation names the one with the lowest number: it is written last.
+        """
         begins = np.flatnonzero(previous_rounds)
         for other in reversed(range(self._workers)):
             waiting = self._is_waiting[slot](rows[source[begins], other], previous_rounds[begins]) > 0
@@ -292,7 +302,7 @@ class System:
         return self.protocol.is_waiting(self.parties.numbers.values[party].worker, slot, round_number)
 
     def _switch_step(self, register_number: int, message_number: int, slot: int) -> list[int]:
-        """Return a slot's number after a message, the violation's number, and the message to each worker."""
+        """Return a slot's number after a message, the violation's number, and each worker's code; 0: none."""
         sender, code = divmod(message_number, self._codes)
         try:
             step = self.protocol.switch(self.registers.values[register_number], slot, sender, message_of(code))
@@ -317,16 +327,17 @@ class System:
             ]
         return self._independent_slots_of[workers]
 
-    def _rename_slots(self, rows: Rows, names: Numbers | int) -> None:
+    def _rename_slots(self, rows: Rows, renamings: Numbers | int) -> None:
+        """Rename the workers in the slots of each row, in place."""
         for column in range(self._workers, self._workers + self.slots):
-            rows[:, column] = self._renamed(rows[:, column], names)
+            rows[:, column] = self._renamed(rows[:, column], renamings)
 
-    def _least_form(self, rows: Rows, exchanges: list[int]) -> Rows:
-        """Return the least form of each row under the renamings ``exchanges`` of equal parties."""
+    def _least_form(self, rows: Rows, renamings: list[int]) -> Rows:
+        """Return each row with its slots renamed so that their digests are least, in the order of the slots."""
         least = rows.copy()
-        for names in exchanges:
+        for renaming in renamings:
             candidate = rows.copy()
-            self._rename_slots(candidate, names)
+            self._rename_slots(candidate, renaming)
             smaller, undecided = np.zeros(len(rows), bool), np.ones(len(rows), bool)
             for column in range(self._workers, self._workers + self.slots):
                 candidate_digests = self.registers.digests[candidate[:, column]]
@@ -337,14 +348,18 @@ class System:
         return least
 
 
-def _exchange_names(names: tuple[int, ...], place: int) -> tuple[int, ...]:
-    """Return ``names`` after names ``place`` and ``place + 1`` are exchanged."""
+def _swap_names(names: tuple[int, ...], place: int) -> tuple[int, ...]:
+    """Return ``names`` after the names ``place`` and ``place + 1`` are swapped."""
     partner = {place: place + 1, place + 1: place}
     return tuple(partner.get(name, name) for name in names)
 
 
-def _is_among(names: tuple[int, ...], equal_neighbours: int) -> bool:
-    """Return whether each worker gets the name of a worker with an equal party."""
+def _is_among_equals(names: tuple[int, ...], equal_neighbours: int) -> bool:
+    """Return whether each worker gets the name of a worker with an equal party.
+
+    ``equal_neighbours``: bit w is 1 if workers w and w + 1 have equal parties. Parties are sorted, so the
+    parties of two workers are equal if all neighbours between them are.
+    """
     return all(
         equal_neighbours >> neighbour & 1
         for worker, name in enumerate(names)

@@ -73,7 +73,7 @@ class Interned:
         return number
 
     def all(self, values: Iterable[Hashable]) -> Numbers:
-        """Return the numbers of values."""
+        """Return the numbers of values, in their order."""
         return np.fromiter((self(value) for value in values), np.int32)
 
     @property
@@ -83,7 +83,11 @@ class Interned:
 
 
 def _canonical(value: Any) -> Any:
-    """Return an equal value with one representation: enumerations and flags may equal integers."""
+    """Return a stand-in for ``value`` with the same ``repr`` for all equal values.
+
+    An integer, an IntEnum and a flag may be equal, so all become integers. A plain enumeration's member equals
+    no other value and becomes its name, as its ``repr`` may contain more.
+    """
     if isinstance(value, tuple):
         return tuple(map(_canonical, value))
     if isinstance(value, int):
@@ -92,7 +96,10 @@ def _canonical(value: Any) -> Any:
 
 
 class Table:
-    """A cached function of two numbers, each from 0; its value is one integer, or ``width`` integers."""
+    """A cached function of two numbers, each from 0; its value is one integer, or ``width`` integers.
+
+    ``function`` must not call its own table, which could grow and so change the meaning of the indices in use.
+    """
 
     def __init__(self, function: Callable[[int, int], int | Sequence[int]], width: int | None = None):
         self._function, self._width = function, width
@@ -102,12 +109,13 @@ class Table:
         """Return the values for arrays of numbers."""
         if len(first):
             self._grow(int(first.max()) + 1, int(np.max(second)) + 1)
-        indices = first * np.int64(self._values.shape[1]) + second
+        columns = self._values.shape[1]
+        indices = first * np.int64(columns) + second
         values = self._look_up(indices)
         missing = (values if self._width is None else values[:, 0]) == _UNKNOWN
         if missing.any():
-            for number in np.unique(indices[missing]).tolist():
-                pair = divmod(number, self._values.shape[1])
+            for index in np.unique(indices[missing]).tolist():
+                pair = divmod(index, columns)
                 self._values[pair] = self._function(*pair)
             values = self._look_up(indices)
         return values
@@ -118,11 +126,11 @@ class Table:
         return values
 
     def _grow(self, rows: int, columns: int) -> None:
-        height, width = self._values.shape[:2]
-        if rows > height or columns > width:
-            sizes = (_power_of_two(max(rows, height)), _power_of_two(max(columns, width)))
+        old_rows, old_columns = self._values.shape[:2]
+        if rows > old_rows or columns > old_columns:
+            sizes = (_power_of_two(max(rows, old_rows)), _power_of_two(max(columns, old_columns)))
             values = np.full((*sizes, *self._values.shape[2:]), _UNKNOWN, np.int32)
-            values[:height, :width] = self._values
+            values[:old_rows, :old_columns] = self._values
             self._values = values
 
 
@@ -139,7 +147,9 @@ class Lists:
         spans = self._spans(numbers)
         starts, counts = spans[:, 0], spans[:, 1]
         source = np.repeat(np.arange(len(numbers)), counts)
-        indices = np.arange(len(source)) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
+        # Starts 7 and 0 with counts 2 and 3 give the indices 7, 8, 0, 1, 2.
+        preceding = np.cumsum(counts) - counts  # rows of the lists before each list
+        indices = np.arange(len(source)) + np.repeat(starts - preceding, counts)
         return source, self._items.array.take(indices, axis=0)
 
     def _span(self, number: int, _: int) -> tuple[int, int]:
@@ -150,13 +160,17 @@ class Lists:
         return start, len(items)
 
 
+# Constants of SplitMix64. Every process and version must use the same ones.
+_SEED, _MULTIPLIER, _SHIFT = 0x9E3779B97F4A7C15, np.uint64(0xBF58476D1CE4E5B9), np.uint64(29)
+
+
 def fingerprints(columns: Sequence[Interned], rows: Rows) -> NDArray[np.uint64]:
-    """Return a 64-bit hash of each row, equal in every process; ``columns`` give its numbers' meanings."""
-    hashes = np.full(len(rows), 0x9E3779B97F4A7C15, np.uint64)
+    """Return a 64-bit hash of each row, equal in every process; ``columns``: the values of each column."""
+    hashes = np.full(len(rows), _SEED, np.uint64)
     for column, interned in enumerate(columns):
         hashes ^= interned.digests.take(rows[:, column])
-        hashes *= np.uint64(0xBF58476D1CE4E5B9)
-        hashes ^= hashes >> np.uint64(29)
+        hashes *= _MULTIPLIER
+        hashes ^= hashes >> _SHIFT
     return hashes
 
 

@@ -23,6 +23,7 @@ from fanin.sim.codec.wire import Traffic
 Float32 = npt.NDArray[np.float32]
 
 STAGES = {"early": 0.05, "middle": 0.5, "final": 1.0}  # share of the training that is done
+BINS = 64  # bins of the histogram, from -1 to 1
 
 
 def gradients(
@@ -30,18 +31,17 @@ def gradients(
 ) -> dict[str, Float32]:
     """Return the flat gradient of each stage, by its name in ``STAGES``; the same seed gives the same bits.
 
-    ``training`` replaces the whole run with its seed. Raises KeyError for an unknown stage.
+    ``training`` replaces the default training; ``seed`` is then ignored. Raises KeyError for an unknown stage.
     """
     run = training or Training(seed=seed)
-    step_gradients = [step.gradients[0] for step in run.steps(WorkerAggregator(), Traffic())]
-    return {stage: step_gradients[round(STAGES[stage] * (len(step_gradients) - 1))] for stage in stages}
-
-
-BINS = 64  # bins of the histogram, from -1 to 1
+    first_worker = 0
+    step_gradients = [step.gradients[first_worker] for step in run.steps(WorkerAggregator(), Traffic())]
+    last_step = len(step_gradients) - 1
+    return {stage: step_gradients[round(STAGES[stage] * last_step)] for stage in stages}
 
 
 def histogram(values: Float32) -> list[tuple[float, float]]:
-    """Return figure 5: the middle of each non-empty bin of 1/32 from -1 to 1, and its per cent of values."""
+    """Return INCEPTIONN's figure 5: the middle of each non-empty bin, and its share of the values in %."""
     counts, edges = np.histogram(values, BINS, (-1, 1))
     middles = (edges[:-1] + edges[1:]) / 2
     shares = 100 * counts / values.size
@@ -58,7 +58,10 @@ def save(gradients_by_stage: Mapping[str, Float32], folder: Path) -> list[Path]:
 
 
 def table(gradients_by_stage: Mapping[str, Float32]) -> list[str]:
-    """Return a Markdown table of the forms' shares, for the paper's bounds and both modes, and table III's."""
+    """Return a Markdown table: the share of values in each form of the codec, by its bits.
+
+    Rows: each bound of the paper, stage and mode, and after each bound the shares of the paper's table III.
+    """
     lines = ["| gradient | bound | mode | 2 bits | 10 bits | 18 bits | 34 bits | bits/value |"]
     lines.append("|" + "---|" * 8)
     for row, bound in enumerate(tags.BOUNDS):
@@ -75,8 +78,14 @@ def _line(stage: str, bound: int, mode: str, form_shares: Sequence[float]) -> st
     return f"| {stage} | 2^-{bound} | {mode} | {cells} | {tags.bits(form_shares):.2f} |"
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Train, write the gradients to the folder of the command line, and print the table."""
     parser = argparse.ArgumentParser(prog="python -m fanin.sim.codec.gradients", description=__doc__)
     parser.add_argument("folder", type=Path)
+    args = parser.parse_args()  # before the training, so that a wrong command line costs no time
     gradients_by_stage = gradients()
-    print(*save(gradients_by_stage, parser.parse_args().folder), *table(gradients_by_stage), sep="\n")
+    print(*save(gradients_by_stage, args.folder), *table(gradients_by_stage), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -12,9 +12,9 @@ from fanin.base.errors import InputError
 from fanin.sim.glm.files import READ_ERRORS, open_bytes
 from fanin.sim.learning.mlp import CLASSES, Samples
 
-_MAGIC = {1: 0x0801, 3: 0x0803}  # of unsigned bytes, by number of dimensions
-_NAMES = {"train": "train-{}-ubyte", "test": "t10k-{}-ubyte"}
-_WHITE = 255
+_MAGIC = {1: 0x0801, 3: 0x0803}  # magic of a file of unsigned bytes, by its number of dimensions
+_FILE_NAMES = {"train": "train-{}-ubyte", "test": "t10k-{}-ubyte"}
+_WHITE = 255  # greatest value of a pixel
 
 
 def load_mnist(folder: Path) -> tuple[Samples, Samples]:
@@ -32,16 +32,16 @@ def load_mnist_images(folder: Path) -> tuple[Samples, Samples]:
         raise InputError(f"{folder}: no such folder; MNIST's four idx files are expected in it")
     train, test = _samples(folder, "train"), _samples(folder, "test")
     if train.images.shape[1:] != test.images.shape[1:]:
-        test_sizes, train_sizes = (" × ".join(map(str, part.images.shape[1:])) for part in (test, train))
-        test_sizes = f"{test_sizes} pixels, those to train on {train_sizes}"
-        raise InputError(f"{folder}: images to test with have {test_sizes}")
+        test_size, train_size = (" × ".join(map(str, part.images.shape[1:])) for part in (test, train))
+        sizes = f"{test_size} pixels, those to train on {train_size}"
+        raise InputError(f"{folder}: images to test with have {sizes}")
     return train, test
 
 
 def _samples(folder: Path, part: str) -> Samples:
-    """Return the samples of ``part``, a key of ``_NAMES``. Raises InputError."""
-    images_file = _find(folder, _NAMES[part].format("images-idx3"))
-    labels_file = _find(folder, _NAMES[part].format("labels-idx1"))
+    """Return the samples of ``part``, a key of ``_FILE_NAMES``. Raises InputError."""
+    images_file = _find(folder, _FILE_NAMES[part].format("images-idx3"))
+    labels_file = _find(folder, _FILE_NAMES[part].format("labels-idx1"))
     images, labels = read_idx(images_file, 3), read_idx(labels_file, 1)
     if not len(images):
         raise InputError(f"{images_file}: is empty; some images to train on and some held out are needed")
@@ -72,13 +72,13 @@ def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
             data = file.read()
     except (*READ_ERRORS, zlib.error) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
-    header = 4 * (1 + dimensions)
+    header = 4 * (1 + dimensions)  # bytes: the magic, then the size of each dimension
     if len(data) < header:
         raise InputError(f"{path}: {len(data)} bytes; the header alone has {header}")
     magic, *shape = (int(value) for value in np.frombuffer(data, ">u4", 1 + dimensions))
     if magic != _MAGIC[dimensions]:
         raise InputError(f"{path}: magic is {magic:#010x}, not {_MAGIC[dimensions]:#010x}")
-    size = int(np.prod(shape, dtype=object))
+    size = int(np.prod(shape, dtype=object))  # Python's integers: sizes in a broken file may overflow 64 bits
     if len(data) - header != size:
         sizes = " × ".join(map(str, shape))
         raise InputError(f"{path}: {len(data) - header} bytes after the header, which says {sizes}")

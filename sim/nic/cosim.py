@@ -45,6 +45,9 @@ class InceptionnNicCosim:
         ``progress`` is called a few times a second. Raises SimulationFailed, also if an interface disappears.
         """
         pace = Pace(slowdown)
+        # The NIC has no memory. Frames come from outside at any time, so a run without progress is no error
+        # (``endless``), and no limit on waits applies. Time is skipped only once no frame is inside the NIC
+        # (``QUIET_CYCLES``). The interface ``wire`` takes the switch's place, so no switch adds a delay.
         raw = self._cluster.run(
             memories=[],
             phases=[Phase("configure", [configuration(self.driver, codec)])],
@@ -58,6 +61,12 @@ class InceptionnNicCosim:
             progress=progress,
         )
         check_identities(self.driver, raw.phases[0].reads)
-        (side,) = raw.hosts
-        simulated = (raw.cycles * self._cluster.period_ps + raw.skipped_ps) * 1e-12
-        return NicResult(side.counters, side.unaligned, side.lost + raw.switch["lost"], raw.seconds, simulated)
+        (host_side,) = raw.hosts  # one NIC
+        simulated_ps = raw.cycles * self._cluster.period_ps + raw.skipped_ps
+        return NicResult(
+            counters=host_side.counters,
+            unaligned=host_side.unaligned,
+            lost=host_side.lost + raw.switch["lost"],
+            seconds=raw.seconds,
+            simulated_seconds=simulated_ps * 1e-12,
+        )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
@@ -85,7 +86,10 @@ class Study:
         return paper.job(figures, paper.cluster(figures), **fields)
 
     def single(self, seed: int) -> TrainingJob:
-        """Return the job of a single node, with mini-batches as large as those of all workers together."""
+        """Return the job of a single node, with mini-batches as large as those of all workers together.
+
+        It has no times of links and servers, and no jitter or stragglers.
+        """
         base = self.job(seed)
         batch = base.workers * base.batch
         compute = Compute(per_sample=base.compute.per_sample)
@@ -110,7 +114,9 @@ def outcomes(study: Study, seeds: Sequence[int], *, convergence: bool = True) ->
 def outcomes_of_draws(study: Study, seeds: Sequence[int], draws: int) -> dict[str, list[Outcome]]:
     """Return the runs of every seed, ``draws`` times with the same data and other times of the workers.
 
-    Two runs of one setup differ only by these times, which decide the order of gradients.
+    Two runs of a setup and seed differ only by these times, which decide the order of gradients. Runs are in
+    the order of the seeds, the draws of a seed side by side. ``seeds`` must be contiguous: draw d of seed s
+    uses the times of seed s + d · (number of seeds), so that no two runs share them.
     """
     runs: dict[str, list[Outcome]] = {name: [] for name in SETUPS}
     with _progress(study, len(seeds) * len(runs) * draws) as bar:
@@ -130,7 +136,7 @@ def _progress(study: Study, runs: int) -> tqdm:
 
 
 def train(work: Workload, setup: TrainingJob, seed: int | None = None, *, convergence: bool = True) -> Outcome:
-    """Train on data shuffled by ``seed``, or by the job's seed; return the outcome."""
+    """Train on data shuffled by ``seed``, by default the job's seed, which also draws the workers' times."""
     seed = setup.seed if seed is None else seed
     learner = Training(work, workers=setup.workers, batch=setup.batch, seed=seed, convergence=convergence)
     return run(setup, learner)
@@ -145,7 +151,7 @@ def accuracies(runs: Sequence[Outcome]) -> list[float]:
 
 
 def farthest(first: Sequence[float], second: Sequence[float]) -> tuple[float, int]:
-    """Return the largest difference of any epoch, and that epoch's number."""
+    """Return the largest difference of any epoch, and that epoch's number, from 1; the last one if several."""
     return max((abs(a - b), epoch) for epoch, (a, b) in enumerate(zip(first, second, strict=True), 1))
 
 
@@ -165,8 +171,9 @@ def table(study: Study, outcomes_by_setup: Mapping[str, Sequence[Outcome]]) -> I
     for name, runs in outcomes_by_setup.items():
         mean = accuracies(runs)
         farthest_epochs = [farthest(mean, accuracies(outcomes_by_setup[base])) for base in ("sync", "wild")]
-        staleness = sum((run.staleness for run in runs), start=type(runs[0].staleness)())
-        staleness_text = f"{np.mean([run.mean_staleness for run in runs]):.1f}, at most {max(staleness)}"
+        mean_staleness = np.mean([run.mean_staleness for run in runs])
+        staleness = sum((run.staleness for run in runs), start=Counter[int]())
+        staleness_text = f"{mean_staleness:.1f}, at most {max(staleness)}"
         differences = [f"{100 * distance:.1f} % ({epoch})" for distance, epoch in farthest_epochs]
         cells = [*(f"{100 * mean[n - 1]:.1f} %" for n in epochs), *differences, staleness_text]
         yield f"| {name} | {' | '.join(cells)} | {np.mean([run.seconds for run in runs]):.3f} |"
@@ -183,8 +190,9 @@ def every_epoch(study: Study, outcomes_by_setup: Mapping[str, Sequence[Outcome]]
         distance, epoch = farthest(mean, wild)
         cells = " | ".join(f"{100 * accuracy:.1f} %" for accuracy in mean)
         yield f"| {name} | {cells} | {100 * distance:.1f} % ({epoch}) |"
+    # Every ``draws``-th run has the same draw (see ``outcomes_of_draws``): means over the seeds, per draw.
     draws_of_wild = [accuracies(outcomes_by_setup["wild"][draw::draws]) for draw in range(draws)]
-    spreads = (max(epoch) - min(epoch) for epoch in zip(*draws_of_wild, strict=True))
+    spreads = (max(means) - min(means) for means in zip(*draws_of_wild, strict=True))  # per epoch
     spread = " | ".join(f"{100 * difference:.1f} %" for difference in spreads)
     yield f"| wild, between draws | {spread} | |"
 
@@ -214,7 +222,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, help=f"default: the recipe's; with --draws {DRAWN_EPOCHS}")
     parser.add_argument("--warm-up", type=int, help="epochs with one of K slots; default: the recipe's")
     args = parser.parse_args()
-    options = {"epochs": args.epochs or (DRAWN_EPOCHS if args.draws else None), "warm_up": args.warm_up}
+    default_epochs = DRAWN_EPOCHS if args.draws else None  # None: the recipe's
+    options = {"epochs": args.epochs or default_epochs, "warm_up": args.warm_up}
     changes = {name: value for name, value in options.items() if value is not None}
     _show(recipe_table(recipes_of(args.data)))
     for model in args.models:
@@ -222,7 +231,7 @@ def main() -> None:
         if args.draws:
             _show(every_epoch(study, outcomes_of_draws(study, range(args.seeds), args.draws), args.draws))
             continue
-        # The optimum w* of MNIST takes far longer than the runs
+        # Only a decay above 0 makes w* unique, and to compute w* of MNIST takes far longer than the runs.
         optimum = study.recipe.decay > 0 and args.data is None
         outcomes_by_setup = outcomes(study, range(args.seeds), convergence=optimum)
         _show(table(study, outcomes_by_setup))

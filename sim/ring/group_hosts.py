@@ -1,4 +1,9 @@
-"""Hosts of ring nodes that train in groups: a layer's all-reduce is an exchange between groups."""
+"""Hosts of ring nodes that train in groups.
+
+A layer's all-reduce is an *exchange*: rounds of rings within groups and between them. Hosts of all ranks report
+facts (``Board.tell``) to rank 0, whose controller answers with orders to all ranks. Facts and orders are
+defined in :mod:`fanin.sim.ring.rounds`.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +21,15 @@ from fanin.sim.ring.schedule import Learners
 
 
 class GroupHost(Host):
-    """Host of a worker; an exchange begins after the previous one, when all workers have posted it."""
+    """Host of a worker; an exchange begins once all workers have posted it and the previous one has ended."""
 
     hosts: GroupHosts
 
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
         self._complete = 0  # complete exchanges
-        self._more_than: int | None = None  # the program waits until more exchanges than this are complete
+        # The program waits until more exchanges than this are complete. None: it does not wait.
+        self._awaited_above: int | None = None
 
     def _post(self, layer: int, gradient: Float32) -> None:
         self.board.tell(self.node, GradientPosted(self._posted, gradient.copy()))
@@ -32,7 +38,8 @@ class GroupHost(Host):
         self.advance()
 
     def _await_completions(self, more_than: int | None) -> None:
-        self._more_than = -1 if more_than is None else more_than
+        # A request without ``more_than`` waits for nothing: every number of complete exchanges is above -1.
+        self._awaited_above = -1 if more_than is None else more_than
         self._wake()
 
     def _read_counters(self) -> None:
@@ -44,13 +51,18 @@ class GroupHost(Host):
         self._wake()
 
     def _wake(self) -> None:
-        if self._more_than is not None and self._complete > self._more_than:
-            self._more_than = None
+        if self._awaited_above is not None and self._complete > self._awaited_above:
+            self._awaited_above = None
             self.advance(self._complete)
 
 
 class GroupHosts(Hosts):
-    """Live hosts of a rank's nodes in groups. Aggregators have no program of their own."""
+    """Live hosts of a rank's nodes in groups. Aggregators have no program of their own.
+
+    - ``plan``: the groups, and the rings of each round.
+    - ``stops``: nodes whose links are cut, with times in seconds.
+    - ``jobs``: settings of all jobs.
+    """
 
     host_type = GroupHost
 
@@ -69,7 +81,7 @@ class GroupHosts(Hosts):
             board, config=config, nodes=plan.workers, learners=learners, stops=stops, reduce=reduce
         )
         self.rounds = Rounds(board, self.driver, plan, jobs, name=self.name, is_cut=self.cut_nodes.__contains__)
-        board.ordered = self.rounds.obey
+        board.ordered = self.rounds.obey  # the board calls it at this rank with each order of rank 0
 
     def _handle(self, node: int, event: Any) -> None:
         if isinstance(event, Fact):

@@ -14,7 +14,7 @@ from fanin.runs.output import add_json, print_json, table
 if TYPE_CHECKING:
     from fanin.sim.switch.bmv2.running import RunningSwitch
 
-DEFAULT_SWITCH, DEFAULT_THRIFT = "127.0.0.1:9559", "127.0.0.1:9090"  # BMv2's own
+DEFAULT_SWITCH, DEFAULT_THRIFT = "127.0.0.1:9559", "127.0.0.1:9090"  # defaults of BMv2
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -35,8 +35,9 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     remove = _action(actions, "remove", _remove, "remove a job: its packets are foreign from now on")
     reset = _action(actions, "reset", _reset, "remove a job, clear its slots, add it again")
     stats = _action(actions, "stats", _stats, "counters of the jobs and of the switch")
-    for action, nargs in ((remove, None), (reset, None), (stats, "?")):
-        action.add_argument("job", type=int, nargs=nargs, metavar="ID", help="a job's number")
+    for action in remove, reset:
+        action.add_argument("job", type=int, metavar="ID", help="number of a job")
+    stats.add_argument("job", type=int, nargs="?", metavar="ID", help="number of a job; all by default")
 
 
 def _action(
@@ -60,9 +61,7 @@ def _action(
 
 def run(args: argparse.Namespace) -> int:
     """Run the selected action. Raises InputError if the switch does not answer, or rejects the action."""
-    host, _, port = args.thrift.rpartition(":")
-    if not host or not port.isdecimal():
-        raise InputError(f"--thrift must be HOST:PORT, not {args.thrift}")
+    _thrift_address(args)  # refuse a malformed address before the action begins
     try:
         args.act(args)
     except (ToolFailed, ValueError) as error:
@@ -70,12 +69,19 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _thrift_address(args: argparse.Namespace) -> tuple[str, int]:
+    """Return host and port of ``--thrift``. Raises InputError."""
+    host, _, port = args.thrift.rpartition(":")
+    if not host or not port.isdecimal():
+        raise InputError(f"--thrift must be HOST:PORT, not {args.thrift}")
+    return host, int(port)
+
+
 @contextlib.contextmanager
 def _connect(args: argparse.Namespace) -> Iterator[RunningSwitch]:
     from fanin.sim.switch.bmv2.running import RunningSwitch  # gRPC loads slowly
 
-    host, _, port = args.thrift.rpartition(":")
-    switch = RunningSwitch(args.switch, thrift=(host, int(port)), device=args.device)
+    switch = RunningSwitch(args.switch, thrift=_thrift_address(args), device=args.device)
     try:
         yield switch
     finally:
@@ -85,11 +91,14 @@ def _connect(args: argparse.Namespace) -> Iterator[RunningSwitch]:
 def _add(args: argparse.Namespace) -> None:
     from fanin.p4.deployment import load_deployment
 
-    deployment = load_deployment(args.directory / "job.json")
+    path = args.directory / "job.json"
+    deployment = load_deployment(path)
+    if not deployment.jobs:
+        raise InputError(f"{path}: has no jobs")
     jobs = [job for job in deployment.jobs if args.job in (None, job.id)]
     if not jobs:
-        job_numbers = ", ".join(str(job.id) for job in deployment.jobs) or "none"
-        raise InputError(f"{args.directory / 'job.json'}: has no job {args.job}; it has {job_numbers}")
+        job_numbers = ", ".join(str(job.id) for job in deployment.jobs)
+        raise InputError(f"{path}: has no job {args.job}; it has {job_numbers}")
     with _connect(args) as switch:
         switch.prepare(args.directory, deployment)
         for job in jobs:
@@ -127,5 +136,7 @@ def _stats(args: argparse.Namespace) -> None:
     if args.json:
         print_json({"switch": counters, "jobs": jobs})
         return
-    for title, counts in {"switch": counters, **{f"job {n}": counts for n, counts in jobs.items()}}.items():
-        print(f"{title}\n{table([[name, f'{value:,}'] for name, value in counts.items()], right=[1])}")
+    counts_by_title = {"switch": counters} | {f"job {number}": counts for number, counts in jobs.items()}
+    for title, counts in counts_by_title.items():
+        rows = [[name, f"{value:,}"] for name, value in counts.items()]
+        print(title, table(rows, right=[1]), sep="\n")

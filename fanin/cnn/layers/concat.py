@@ -26,6 +26,7 @@ class Concat(Layer):
     joins: ClassVar[bool] = True
     passes_through: ClassVar[bool] = True
     takes_turns: ClassVar[bool] = True
+    # fitted to what yosys maps the Component to (tests/hdl/layers/test_luts.py); 0 for a unit not listed
     LUTS: ClassVar = {"ultrascale": {"layer": 16, "lane": 31}, "ecp5": {"lane": 137}}
 
     def check(self) -> None:
@@ -44,9 +45,13 @@ class Concat(Layer):
             yield Parallelism(pi=lanes, po=lanes)
 
     def lags(self, parallelism: Parallelism) -> tuple[Fraction, Fraction]:
-        """Return the lags, including one position's wait for the other inputs' turns."""
+        """Return the lags of outputs and input gradients in frames.
+
+        The inputs take turns within a position, so a word waits for at most one position more.
+        """
         lag, _ = super().lags(parallelism)
-        lag += Fraction(1, self.input.h * self.input.w)
+        position = Fraction(1, self.input.h * self.input.w)  # in frames
+        lag += position
         return lag, lag
 
     def logic_units(self, parallelism: Parallelism) -> Mapping[str, int]:
@@ -54,12 +59,14 @@ class Concat(Layer):
         return {"layer": 1, "lane": (len(self.inputs) - 1) * parallelism.po}
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
-        """Add an actor that takes one transfer a firing, of the input whose turn it is."""
+        """Add an actor that takes one transfer a firing, from the input whose turn it is."""
         actor = stage.parts.actor("forward", stage.transfers)
         outputs = stage.parts.channel("outputs", parts.SLICE_PAYLOADS)
+        # The port of each firing of one position, for example 0, 0, 1 for inputs of two and one transfers.
         turns = np.repeat(np.arange(len(sources)), [shape.c // stage.parallelism.pi for shape in self.inputs])
         for port, source in enumerate(sources):
-            stage.graph.take(actor, source, Pattern.of(np.cumsum(turns == port)))
+            taken = np.cumsum(turns == port)  # transfers taken from this input, by firing
+            stage.graph.take(actor, source, Pattern.of(taken))
         stage.graph.give(actor, outputs)
         return Flows(Source(outputs))
 
@@ -70,7 +77,7 @@ class Concat(Layer):
     def _part(self, stage: StageActors, gradients: Source, port: int) -> Source:
         """Return the stream of one input's channels of the gradient."""
         shapes, lanes = self.inputs, stage.parallelism.pi
-        first = sum(shape.c for shape in shapes[:port]) // lanes
+        first = sum(shape.c for shape in shapes[:port]) // lanes  # transfer of a position, from 0
         indices = range(first, first + shapes[port].c // lanes)
         if gradients.selection is None:
             return Source(gradients.channel, Selection(stage.groups, tuple(indices)))
@@ -80,7 +87,7 @@ class Concat(Layer):
     def golden(
         self, kernels: Kernels, parallelism: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, None]:
-        """Return all channels."""
+        """Return all channels; None: the backward pass needs no saved words."""
         return np.concatenate(inputs, -1), None
 
     def golden_back(

@@ -17,8 +17,9 @@ from fanin.cnn.layers.family import Memory
 from fanin.cnn.layers.latencies import ADDER, MULTIPLIER, RESULTS
 from fanin.cnn.layers.layer import PIPELINE, REUSE, Layer, Parallelism, Storage, ceil_div, memory
 
-STATE_WORDS = 7  # memory words of a channel: μ, σ², 1/σ and two sums forward; two control terms
-GRADIENT_STATE_WORDS = 3  # more memory words with a gradient: 1/σ of the gradient's frame, two sums
+# Memories on chip: one word a channel each.
+FORWARD_MEMORIES = 7  # m, σ², r and two sums forward; two control terms
+GRADIENT_MEMORIES = 3  # with a gradient, in addition: r of the gradient's frame, two sums
 INTERVAL = 5  #: cycles per channel of the state update after a frame
 #: cycles of the forward state update in addition to ``INTERVAL`` per channel: until the sums are final, and the
 #: latency of one channel's mean, variance and 1/σ
@@ -61,8 +62,8 @@ class OnlineNorm(Layer):
     pauses: ClassVar[bool] = True
     plan_fields: ClassVar[tuple[str, ...]] = ("forward_decay", "backward_decay", "epsilon")
     # Chiley et al., algorithm 1.
-    # Forward: x − μ, its product with 1/σ, the frame's sums of x − μ and its squares.
-    # Backward: two control terms, two sums, the product with 1/σ.
+    # Forward: x − m, its product with r, the frame's sums of x − m and its squares.
+    # Backward: two control terms, two sums, the product with r.
     # Fixed: channel by channel, after a frame.
     OPERATORS: ClassVar = {
         "forward": {"add": 2, "mul": 1, "mac": 1},
@@ -89,11 +90,11 @@ class OnlineNorm(Layer):
     def constants(self) -> Constants:
         """Constants of the hardware."""
         return Constants(
-            np.float32(self.forward_decay),
-            np.float32(1 - self.forward_decay),
-            np.float32(1 - self.backward_decay),
-            np.float32(self.epsilon),
-            inverse(self.input.h * self.input.w),
+            alpha=np.float32(self.forward_decay),
+            beta=np.float32(1 - self.forward_decay),
+            gain=np.float32(1 - self.backward_decay),
+            epsilon=np.float32(self.epsilon),
+            mean_factor=inverse(self.input.h * self.input.w),
         )
 
     def groups(self, parallelism: Parallelism) -> int:
@@ -105,7 +106,7 @@ class OnlineNorm(Layer):
         return self.input.h * self.input.w * max(self.groups(parallelism), REUSE) + self.pause(parallelism)
 
     def pause(self, parallelism: Parallelism) -> int:
-        """Return the cycles without input between two frames: 1/σ is saved, and state changes."""
+        """Return the cycles without input between two frames: r is saved, and state changes."""
         return bool(self.saved_words) * self.groups(parallelism) + INTERVAL * self.input.c + PAUSE
 
     def lags(self, parallelism: Parallelism) -> tuple[Fraction, Fraction]:
@@ -116,12 +117,12 @@ class OnlineNorm(Layer):
 
     @property
     def saved_words(self) -> int:
-        """Words of 1/σ of every channel, then of the output, for the gradient; 0 without gradient."""
+        """Words of r of every channel, then of the output, for the gradient; 0 without gradient."""
         return self.input.c + self.output.words if self.gradient else 0
 
     @property
     def state_words(self) -> int:
-        """Words of mean, variance, 1/σ and two control terms of every channel."""
+        """Words of ``STATE`` of every channel, that is, of a checkpoint; sums are not part of it."""
         return len(STATE) * self.input.c
 
     def zero_state(self) -> State:
@@ -130,8 +131,8 @@ class OnlineNorm(Layer):
         return {name: np.full(self.input.c, name in initially_one, np.float32) for name in STATE}
 
     def buffers(self, parallelism: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Return a memory for each word of a channel's state."""
-        count = STATE_WORDS + GRADIENT_STATE_WORDS * self.gradient
+        """Return a memory for each word of a channel's state and sums."""
+        count = FORWARD_MEMORIES + GRADIENT_MEMORIES * self.gradient
         return count * (memory(self.input.c, parallelism.po),)
 
     def output_times(self, parallelism: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
@@ -143,18 +144,21 @@ class OnlineNorm(Layer):
         return paced(arrivals + PIPELINE, max(ceil_div(self.input.c, parallelism.pi), REUSE))
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
-        """Add the forward actor. It gives a frame's 1/σ to memory, then outputs to memory and the next layer.
+        """Add the forward actor. It gives a frame's r to memory, then outputs to memory and the next layer.
 
-        The next frame waits until the state is updated.
+        The next frame waits until the state is updated. A period of the actor is a frame: ``scales`` firings
+        for r, then one firing per word.
         """
         groups, words = stage.groups, stage.transfers
         scales = groups if self.saved_words else 0
-        intervals = np.ones(scales + words)
-        intervals[scales + groups - 1 :: groups] += max(REUSE - groups, 0)
+        intervals = np.ones(scales + words)  # cycles until the next firing
+        last_of_positions = slice(scales + groups - 1, None, groups)
+        intervals[last_of_positions] += max(REUSE - groups, 0)  # a position takes at least REUSE cycles
         intervals[-1] += INTERVAL * self.input.c + PAUSE
         actor = stage.parts.actor("forward", scales + words, intervals)
         results = stage.parts.channel("results", RESULTS)
-        counts = np.arange(scales + words) - scales + 1
+        counts = np.arange(scales + words) - scales + 1  # words taken, by firing; 0 or less while r is saved
+        # The first firing waits for the frame's first word, although it takes none.
         needed_tokens, freed_tokens = (Pattern.of(np.maximum(counts, minimum)) for minimum in (1, 0))
         stage.graph.take(actor, sources[0], needed_tokens, freed_tokens)
         stage.graph.give(actor, results, delay=LATENCY)
@@ -164,21 +168,24 @@ class OnlineNorm(Layer):
         return Flows(Source(results, outputs), Source(results))
 
     def actors_back(self, stage: StageActors, flows: Flows, gradients: Source) -> None:
-        """Add the backward actor. It reads a frame's 1/σ, then its saved outputs with their gradients.
+        """Add the backward actor. It reads a frame's r, then its saved outputs with their gradients.
 
-        The next frame waits until the control terms are updated.
+        The next frame waits until the control terms are updated. A period of the actor is a frame: ``groups``
+        firings for r, then one firing per word.
         """
         groups, words = stage.groups, stage.transfers
         assert flows.replay is not None
-        intervals = np.ones(groups + words)
-        intervals[2 * groups - 1 :: groups] += max(REUSE - groups, 0)
+        intervals = np.ones(groups + words)  # cycles until the next firing
+        last_of_positions = slice(2 * groups - 1, None, groups)
+        intervals[last_of_positions] += max(REUSE - groups, 0)  # a position takes at least REUSE cycles
         intervals[-1] += INTERVAL * self.input.c + PAUSE_BACK
         actor = stage.parts.actor("back", groups + words, intervals)
         results = stage.parts.channel("input gradients", RESULTS)
-        counts = Pattern.of(np.maximum(np.arange(groups + words) - groups + 1, 0))
+        # Gradients taken and given, by firing: none while r is read.
+        gradient_counts = Pattern.of(np.maximum(np.arange(groups + words) - groups + 1, 0))
         stage.graph.take(actor, flows.replay)
-        stage.graph.take(actor, gradients, counts)
-        stage.graph.give(actor, results, counts, delay=LATENCY_BACK)
+        stage.graph.take(actor, gradients, gradient_counts)
+        stage.graph.give(actor, results, gradient_counts, delay=LATENCY_BACK)
         flows.input_gradients = [Source(results)]
 
     def golden(

@@ -28,11 +28,12 @@ from fanin.wire.ethernet import (
 )
 from fanin.wire.fields import byte_length, pack_fields, unpack_fields
 
-LENGTH_BYTES = 2  # before the groups: length of the payload before compression
+# A compressed payload is the original payload's length, then the codec's *groups* of values and their tags.
+LENGTH_BYTES = 2  # bytes of that length
 _IP_START = byte_length(ETHERNET)
 _TRANSPORT_START = _IP_START + byte_length(IPV4)
 _VALUE_BYTES = 4
-_PLACEHOLDER = np.float32(np.inf)  # sent raw, like the tail
+_PLACEHOLDER = np.float32(np.inf)  # value in place of the tail: the codec sends infinity as four raw bytes
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ class _Packet:
     def _transport_header(self, payload: bytes) -> bytes:
         header = self.frame[_TRANSPORT_START : self.start]
         fields = UDP if self.is_udp else TCP
-        lengths = 2 if self.is_udp else 1  # of UDP in the pseudo-header and in the header
+        # The checksum covers the length once in the pseudo-header, and UDP's also in the header.
+        lengths = 2 if self.is_udp else 1
         old_length, new_length = len(header) + len(self.payload), len(header) + len(payload)
         checksum = _update_checksum(
             self.transport["checksum"],
@@ -87,11 +89,14 @@ class _Packet:
         values = self.transport | {"checksum": checksum}
         if self.is_udp:
             values["length"] = new_length
-            values["checksum"] = 0 if self.transport["checksum"] == 0 else checksum or 0xFFFF
+            # UDP: 0 means "no checksum" and stays 0. A computed 0 is sent as 0xFFFF (RFC 768).
+            has_checksum = self.transport["checksum"] != 0
+            values["checksum"] = (checksum or 0xFFFF) if has_checksum else 0
         return pack_fields(fields, values) + header[byte_length(fields) :]
 
 
 def _sum(data: bytes) -> int:
+    """Return the ones' complement sum of the 16-bit words of ``data``."""
     return ~internet_checksum(data) & 0xFFFF
 
 
@@ -123,29 +128,31 @@ def _parse(frame: bytes) -> _Packet | None:
 
 
 def compress_payload(payload: bytes, config: Inceptionn) -> bytes:
-    """Return length and groups of a payload; a tail of less than four bytes becomes one more value, sent
-    raw.
-    """
+    """Return length and groups of a payload; a tail of less than four bytes becomes one more raw value."""
     tail = payload[len(payload) // _VALUE_BYTES * _VALUE_BYTES :]
     values = np.frombuffer(payload[: len(payload) - len(tail)], dtype="<f4").astype(np.float32)
     groups = inceptionn.encode(np.append(values, _PLACEHOLDER) if tail else values, config)
-    if tail:  # the tail replaces the last four bytes: zeros that pad the group take no bytes
+    if tail:  # replace the placeholder, the last four bytes: the zeros that pad its group take no bytes
         groups = groups[:-_VALUE_BYTES] + tail.ljust(_VALUE_BYTES, b"\0")
     return len(payload).to_bytes(LENGTH_BYTES, "big") + groups
 
 
 def decompress_payload(data: bytes, config: Inceptionn) -> bytes | None:
-    """Return the payload; None if the groups end before it does. Bytes after the groups are ignored."""
+    """Return the payload; None if the groups hold fewer values than its length says.
+
+    Bytes after the groups are ignored.
+    """
     length = int.from_bytes(data[:LENGTH_BYTES], "big")
+    value_count = -(-length // _VALUE_BYTES)
     try:
-        values, _ = inceptionn.decode_prefix(data[LENGTH_BYTES:], -(-length // _VALUE_BYTES), config)
+        values, _ = inceptionn.decode_prefix(data[LENGTH_BYTES:], value_count, config)
     except InputError:
         return None
     return values.astype("<f4").tobytes()[:length]
 
 
 def transmit(frame: bytes, config: Inceptionn, *, max_frame: int = MAX_FRAME) -> bytes | None:
-    """Return the frame on the wire for a frame of the host; None for a frame above ``max_frame`` bytes."""
+    """Return the frame on the wire for a frame of the host; None: dropped, above ``max_frame`` bytes."""
     if len(frame) > max_frame:
         return None
     packet = _parse(frame)

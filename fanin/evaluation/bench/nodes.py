@@ -33,8 +33,9 @@ MINI_BATCHES = 3
 def node(engines: int, *, data_parallel: bool = False, vanilla: bool = False) -> GlmConfig:
     """Return a u280 node with ``engines`` engines. ``vanilla``: the node can also train without overlap.
 
-    A data-parallel node has a short exchange: packets of as many gradients as a switch adds, and
-    the protocol without acknowledgements. Half of its 256 slots keep its MAC busy at the paper's T_l.
+    A data-parallel node has a short exchange: packets of as many gradients as a switch adds, and the protocol
+    without acknowledgements. That protocol takes two slots an operation, so 256 slots allow 128 operations in
+    flight, which keep the MAC busy at the paper's T_l.
     """
     if data_parallel:
         return replace(
@@ -52,7 +53,8 @@ def build(config: GlmConfig, workers: int, *, clock_mhz: float = CLOCK_MHZ, hbm:
     return _build(config, workers, clock_mhz, hbm)
 
 
-@lru_cache(maxsize=1)  # a build of eight nodes is large; benchmarks take their configurations in order
+# Only the last build is kept: eight nodes are large, and benchmarks measure one configuration after the other.
+@lru_cache(maxsize=1)
 def _build(config: GlmConfig, workers: int, clock_mhz: float, hbm: Hbm | None) -> Cosim:
     return Cosim(config, workers=workers, clock_mhz=clock_mhz, hbm=hbm)
 
@@ -106,7 +108,10 @@ def measure(
     mini_batches: int = MINI_BATCHES,
     vanilla: bool = False,
 ) -> NodeMeasurement:
-    """Train one mini-batch more than ``mini_batches``, and measure data-independent cycles."""
+    """Train one mini-batch more than ``mini_batches``, and measure data-independent cycles.
+
+    The additional mini-batch begins the first of ``mini_batches`` intervals.
+    """
     shape = TrainShape(
         node=config,
         workers=workers,
@@ -120,11 +125,15 @@ def measure(
 
 
 def train(
-    shape: TrainShape, network: NetworkConfig, *, clock_mhz: float = CLOCK_MHZ, hbm: Hbm | None = None
+    shape: TrainShape, network_config: NetworkConfig, *, clock_mhz: float = CLOCK_MHZ, hbm: Hbm | None = None
 ) -> TrainRun:
-    """Train one epoch on random features, with events. Each worker repeats a single micro-batch."""
-    share = min(shape.batch_per_worker, MICRO_BATCH)
-    samples = share * shape.workers if shape.data_parallel else share
+    """Train one epoch on random features, with events.
+
+    Each worker's memory holds a single micro-batch (``part``), which the worker reads again and again: times do
+    not depend on the data. Model-parallel workers have different columns of the same samples.
+    """
+    samples_per_worker = min(shape.batch_per_worker, MICRO_BATCH)
+    samples = samples_per_worker * (shape.workers if shape.data_parallel else 1)
     part = replace(shape, samples=samples, batch=samples)
     rng = np.random.default_rng(shape.columns)
     features = rng.integers(0, 1 << shape.precision, (samples, shape.columns), dtype=np.uint8)
@@ -136,7 +145,7 @@ def train(
         loss=Loss.LOGISTIC,
         rate=fixed.learning_rate(RATE),
         epochs=1,
-        network=network,
+        network=network_config,
         part=part,
         events=1 << 20,
         models=False,
@@ -144,37 +153,40 @@ def train(
 
 
 def _measurement(run: TrainRun, shape: TrainShape) -> NodeMeasurement:
-    event = events(run, 0)
-    # PAs, not words: in data-parallel mode, engine 0 continues after its own sums, before the other engines.
-    ends = event["pa"][shape.operations - 1 :: shape.operations]
+    cycles = events(run, 0)
+    # The last PA of each mini-batch. PAs, not words: in data-parallel mode, engine 0 continues after its own
+    # sums, before the other engines.
+    ends = cycles["pa"][shape.operations - 1 :: shape.operations]
     return NodeMeasurement(
         shape=shape,
         mini_batch=int(np.diff(ends).max()),
         latency=int(np.max(times_of(run.raw).allreduce_cycles)),
-        paths=_path_latencies(run, shape, event) if shape.node.mode is Partitioning.MODEL_PARALLEL else None,
+        paths=None if shape.data_parallel else _path_latencies(run, shape, cycles),
         cycles_per_second=run.raw.cycles / run.raw.cpu_seconds,
     )
 
 
-def _path_latencies(run: TrainRun, shape: TrainShape, event: Mapping[str, np.ndarray]) -> PathLatencies:
-    """Return the latencies from a node's events: cycles by event name."""
-    last_word, backward_word = event["forward_last"] - 1, event["backward_first"] - 1
-    agg = event["agg"]
-    result = agg[0] + times_of(run.raw).allreduce_cycles[0]
+def _path_latencies(run: TrainRun, shape: TrainShape, cycles: Mapping[str, np.ndarray]) -> PathLatencies:
+    """Return the latencies from the cycles of a node's events, by event name."""
+    # These two events report the previous cycle.
+    last_word, backward_word = cycles["forward_last"] - 1, cycles["backward_first"] - 1
+    agg, pa = cycles["agg"], cycles["pa"]
+    first_result = agg[0] + times_of(run.raw).allreduce_cycles[0]
+    to_gradient = backward_latency(MICRO_BATCH) - 1  # the gradient is complete a cycle before the weight
     return PathLatencies(
         word_to_agg=int((agg - last_word).max()),
-        pa_to_agg=int((agg - event["pa"]).max()),
-        pa_to_pa=int(np.diff(event["pa"].reshape(-1, shape.micro_batches)).max(initial=0)),
-        result_to_fa=int(event["fa"][0] - result),
-        result_to_gradient=int(backward_word[0] - result) + backward_latency(MICRO_BATCH) - 1,
+        pa_to_agg=int((agg - pa).max()),
+        pa_to_pa=int(np.diff(pa.reshape(-1, shape.micro_batches)).max(initial=0)),
+        result_to_fa=int(cycles["fa"][0] - first_result),
+        result_to_gradient=int(backward_word[0] - first_result) + to_gradient,
     )
 
 
-def events(run: TrainRun, node: int) -> Mapping[str, np.ndarray]:
-    """Return the cycles of a node's events, by name."""
+def events(run: TrainRun, number: int) -> Mapping[str, np.ndarray]:
+    """Return the cycles of the events of node ``number``, by name."""
     timeline = run.timeline
     assert timeline is not None
-    of_node = timeline.node == node
+    of_node = timeline.node == number
     return {
         name: timeline.cycle[of_node & (timeline.event == index)].astype(np.int64)
         for index, name in enumerate(timeline.names)

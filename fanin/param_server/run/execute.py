@@ -18,7 +18,7 @@ from fanin.param_server.page.trace import param_server_trace
 from fanin.param_server.run.beside import runs_beside
 from fanin.param_server.run.diagnosis import diagnose
 from fanin.param_server.run.options import ParamServerOptions
-from fanin.param_server.run.setup import Setup, backend_of, check_sizes, learner_of, setup_of
+from fanin.param_server.run.setup import Setup, backend_of, batches_per_epoch, learner_of, setup_of
 from fanin.report.failure import failure_page
 from fanin.report.unit import Unit
 from fanin.runs.call import Call
@@ -158,7 +158,7 @@ def _tracked_runs(
     """
     tracked_runs: list[_TrackedRun] = []
     for setup, entry in zip(setups, ("", *entries), strict=True):
-        batches = check_sizes(setup, workload)
+        batches = batches_per_epoch(setup, workload)
         previous = sum(tracked.total for tracked in tracked_runs)
         tracked_runs.append(_TrackedRun(setup, entry, status, batches, previous_gradients=previous))
     status.expect(sum(tracked.total for tracked in tracked_runs))

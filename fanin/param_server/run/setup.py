@@ -123,7 +123,11 @@ def _refuse(options: ParamServerOptions, call: Call) -> None:
 
 
 def _costs(options: ParamServerOptions) -> dict[str, Any]:
-    """Return the times of a job, and the size of w on links if the paper's differs."""
+    """Return the fields of a job that ``--costs`` sets.
+
+    ``costs``: times of links and servers. ``model_bytes``: bytes of w on links, if the paper's cluster replaces
+    those of the workload.
+    """
     if options.costs == "design":
         return {"costs": DESIGN}
     row = PAPER[options.model]
@@ -133,16 +137,22 @@ def _costs(options: ParamServerOptions) -> dict[str, Any]:
 def _fill_in(options: ParamServerOptions, data: Path | None) -> ParamServerOptions:
     """Fill in options that were not given from model and data. Raises InputError."""
     recipe = recipes_of(data)[options.model]
-    names = ("lr", "decay", "epochs", "warm_up", *(("features", "gamma") * (options.model == "lr-rff")))
+    names = ("lr", "decay", "epochs", "warm_up", *_feature_options(options))
     defaults = {name: getattr(recipe, name) for name in names}
     defaults |= {"sample_seconds": PAPER[options.model].per_sample, "optimum": data is None}
     defaults = {name: value for name, value in defaults.items() if name not in options.given}
     options = replace(options, **defaults, data=str(data or BUNDLED))
-    if options.model != "fcnn" and options.decay:
+    has_unique_optimum = options.model != "fcnn" and options.decay  # a convex model, strictly so by its decay
+    if has_unique_optimum:
         return options
     if options.optimum and "optimum" in options.given:
         raise InputError("--optimum: only lr and lr-rff with a --decay above 0 have a unique w*")
     return replace(options, optimum=False)
+
+
+def _feature_options(options: ParamServerOptions) -> tuple[str, ...]:
+    """Return the names of the options of random features; none for a model without."""
+    return ("features", "gamma") if options.model == "lr-rff" else ()
 
 
 def learner_of(setup: Setup) -> Training:
@@ -150,24 +160,24 @@ def learner_of(setup: Setup) -> Training:
     options = setup.options
     samples = load(setup.data, options.seed)
     _check_memory(sum(map(len, samples)), options.features)
-    names = ("decay", "dtype", "seed", *(("features", "gamma") * (options.model == "lr-rff")))
+    names = ("decay", "dtype", "seed", *_feature_options(options))
     try:
         workload = build(options.model, samples, **{name: getattr(options, name) for name in names})
     except ValueError as error:  # these name parameter, value and limit
         raise InputError(str(error)) from error
-    check_sizes(setup, workload)
+    batches_per_epoch(setup, workload)  # only to refuse impossible sizes
     return Training(workload, **_sizes(options), convergence=bool(options.optimum))
 
 
-def check_sizes(setup: Setup, workload: Workload) -> int:
-    """Return the mini-batches per worker and epoch.
+def batches_per_epoch(setup: Setup, workload: Workload) -> int:
+    """Return the mini-batches of each worker in an epoch.
 
     Raises InputError unless the workload's samples and w can be divided among workers and servers.
     """
     options = setup.options
     try:
         shards = Shards(workload.train, **_sizes(options))
-        ParamServerConfig(
+        ParamServerConfig(  # raises ValueError
             parameters=workload.network.count,
             workers=options.workers,
             slots=options.slots,

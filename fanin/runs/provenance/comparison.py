@@ -10,7 +10,8 @@ from typing import Any
 from fanin.runs.provenance.document import Provenance
 from fanin.runs.provenance.results import difference, result_digest
 
-_DIGITS = 12  # characters that are printed of a long value
+_SHORT_CHARACTERS = 12  # characters that are printed of a long value
+_LONG_CHARACTERS = 36  # longer values are cut
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,9 @@ class Change:
     now: Any
 
     def __str__(self) -> str:
-        was, now = map(_value_text, (self.was, self.now))
+        was, now = map(_short_text, (self.was, self.now))
+        if was == now:  # the values differ only in a part that the short texts omit
+            was, now = map(_full_text, (self.was, self.now))
         return f"{self.what}: {was} then, {now} now"
 
 
@@ -63,6 +66,7 @@ def compare_results(original: Provenance, rerun: Provenance) -> list[ResultCompa
 
     def comparison(name: str, was: str) -> ResultComparison:
         path = rerun.folder / name
+        # A result outside the folder has no file here, only the digest that the rerun recorded.
         now = result_digest(path, original.ignored) if path.is_file() else rerun.results.get(name)
         text = None if was == now else _first_difference(original.folder / name, path, was, original.ignored)
         return ResultComparison(name, was, now, text)
@@ -85,26 +89,29 @@ def _first_difference(original: Path, rerun: Path, digest: str, ignored: tuple[s
         return f"{original}: {error}"
 
 
-def changes(original: Provenance, rerun: Provenance, ignored: tuple[str, ...]) -> list[Change]:
-    """Return the facts that differ and may affect results. ``ignored``: names of options to leave out."""
-    was, now = (dict(_facts(run, ignored)) for run in (original, rerun))
+def changes(original: Provenance, rerun: Provenance, skipped_options: tuple[str, ...]) -> list[Change]:
+    """Return the facts that differ and may affect results, without the options ``skipped_options``."""
+    was, now = (dict(_facts(run, skipped_options)) for run in (original, rerun))
     return [
         Change(fact, was.get(fact), now.get(fact)) for fact in {**was, **now} if was.get(fact) != now.get(fact)
     ]
 
 
-def _facts(provenance: Provenance, ignored: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+def _facts(provenance: Provenance, skipped_options: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
     for input in provenance.inputs:
         for name, digest in input.files.items():
             yield str(Path(input.option, name)), digest
     for part in ("options", "fanin", "versions", "machine", "verilog"):
         for name, value in provenance.value[part].items():
-            if part != "options" or name not in ignored:
+            if part != "options" or name not in skipped_options:
                 yield f"{part}.{name}", value
 
 
-def _value_text(value: Any) -> str:
-    if value is None:
-        return "none"
-    text = str(value)
-    return f"{text[:_DIGITS]}…" if len(text) > 3 * _DIGITS else text
+def _full_text(value: Any) -> str:
+    return "none" if value is None else str(value)
+
+
+def _short_text(value: Any) -> str:
+    """Return a value's text; a long text, such as a digest, is cut."""
+    text = _full_text(value)
+    return f"{text[:_SHORT_CHARACTERS]}…" if len(text) > _LONG_CHARACTERS else text

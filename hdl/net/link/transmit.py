@@ -1,4 +1,7 @@
-"""Transmitter of a link: turns payloads and answers into frames."""
+"""Transmitter of a link: turns payloads and answers into frames.
+
+*Control frames* are ACK, NAK (*answers*, to the previous end) and PROBE.
+"""
 
 from typing import Any
 
@@ -41,7 +44,7 @@ def data_offer(form: LinkFormat, frames: int, frame_beats: int) -> data.StructLa
 
 
 class LinkTransmitter(wiring.Component):
-    """Transmitter that sends control frames first, then DATA frames, and selects between two frames.
+    """Transmitter of control and DATA frames. A control frame goes first, but never interrupts a DATA frame.
 
     A frame never pauses and is never cut short: its next beat is ready in every cycle. A link's reset therefore
     does not reset its transmitter. A header takes whole beats of its own. The exception is a header of 32 bytes
@@ -131,10 +134,14 @@ class LinkTransmitter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Build a pipeline of four stages: the frame ``chosen``; the read of its next beat; ``beat``; ``o``.
+        """Build a pipeline of four stages.
 
-        The last three stages advance together with ``o`` (``free``). A frame is selected while beats of the
-        previous one are still being read, so that frames go back to back.
+        - ``chosen``: the selected frame waits until all beats of the previous frame have been read.
+        - read: ``read`` requests a beat of the payload; ``inside`` and ``left`` count the frame's beats.
+        - ``beat``: describes the beat; ``data`` has the payload that was read.
+        - ``o``: the assembled beat.
+
+        The last three stages advance together (``free``), when ``o`` is empty or its beat is taken.
         """
         m = Module()
         chosen = Signal(
@@ -156,6 +163,7 @@ class LinkTransmitter(wiring.Component):
         inside = Signal()  # the current frame has beats left to read
         left = Signal(range(self.header_beats + max(self.frame_beats, self.control_beats)))  # number of these
         m.d.comb += free.eq(~self.o.valid | self.o.ready)
+        # A selection takes a cycle, so it begins before the previous frame's last beat: no gap between frames.
         self._choose(m, chosen, ~inside | (left <= 2))
         self._read(m, free, chosen, inside, left, beat)
         with m.If(free & ~inside):
@@ -195,7 +203,9 @@ class LinkTransmitter(wiring.Component):
         ``beat`` describes what ``_assemble`` puts into the frame's next beat: the header's beat number
         ``place``, else the payload, or if ``blank`` zeros or, with ``bitmap``, the bitmap of a control frame.
         """
-        wide = self.data_width > self.header_bits  # the first beat has payload, or is a whole control frame
+        # Wide: the header is half of the first beat, which also has payload, or is a whole control frame. A
+        # DATA frame then has one beat more than its payload: the last one has only the ``rest`` of the payload.
+        wide = self.data_width > self.header_bits
         blank = Signal()  # unless ``wide``: beats after the header carry zeros, no payload
         index = Signal(range(self.beats))  # index of the next beat in the buffer
         place = Signal(range(self.header_beats))  # index of the next beat in the header; 0 after the header
@@ -226,6 +236,7 @@ class LinkTransmitter(wiring.Component):
             with m.If(begin | (place != 0)):
                 m.d.sync += place.eq(Mux(place == last_place, 0, place + 1))
             with m.If(~inside):
+                # ``last_place`` beats of the header follow its first one, which is handled now.
                 beats = Mux(chosen.control, self.control_beats - self.header_beats, chosen.beats)
                 m.d.sync += [blank.eq(chosen.control), left.eq(beats + last_place)]
                 if not wide:
@@ -257,6 +268,7 @@ class LinkTransmitter(wiring.Component):
             *(whole.link[name].eq(header[name]) for name in own_fields(form).members),
             o.payload.keep.eq(-1),
         ]
+        # L2: the bitmap follows the header. UDP: four bytes of the header, ``zeros``, take its place.
         after_header = Const(0) if self.encap is Encap.UDP else swap_bytes(header.arrived)
         payload = Mux(beat.blank, Mux(beat.bitmap, after_header, 0), self.data)
         if self.data_width > self.header_bits:
@@ -276,5 +288,5 @@ class LinkTransmitter(wiring.Component):
 
 
 def _is_answer(fields: Any) -> Value:
-    """Return whether a frame goes to the previous end."""
+    """Return whether a frame goes to the previous end; any other goes to the next end."""
     return (fields.kind == LinkKind.ACK) | (fields.kind == LinkKind.NAK)

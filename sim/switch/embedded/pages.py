@@ -13,8 +13,8 @@ PAGE = 1 << 14  #: maximum entries of a page
 class Pages(Generic[K, V]):
     """A dictionary in pages of bounded size, in the order of insertion.
 
-    An ordinary dictionary moves all its entries when it grows, which takes 10 ms for 200,000 of them. A look-up
-    here searches all pages.
+    An ordinary dictionary moves all its entries when it grows. With 200,000 entries that takes 10 ms, during
+    which a running switch forwards no frame. A look-up here searches all pages. No value may be None.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Pages(Generic[K, V]):
             if key in page:
                 del page[key]
                 if not page and len(self._pages) > 1:
-                    self._pages.remove(page)
+                    self._pages.remove(page)  # compares by value: ``page`` is the only empty one of several
                 return
         raise KeyError(key)
 

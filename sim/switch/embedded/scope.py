@@ -70,13 +70,14 @@ class Scopes:
         return variables
 
     def resolve(self, node: ast.TypeNode) -> Type:
-        """Return the type of a type in the text. Raises P4Error."""
+        """Return the type that ``node``, a type in the program's text, denotes. Raises P4Error."""
         kind = self._resolve_kind(node)
         if isinstance(kind, types.Record | types.Tuple | types.Stack) and types.parts_in(kind) > MAX_PARTS:
             raise P4Error(node.position, f"a type of more than {MAX_PARTS} values")
         return kind
 
     def _resolve_kind(self, node: ast.TypeNode) -> Type:
+        """Return the type, whatever the number of its values."""
         if isinstance(node, ast.BaseType):
             return self._base(node)
         if isinstance(node, ast.NamedType):
@@ -91,7 +92,7 @@ class Scopes:
             if not isinstance(element, types.Record) or element.kind == "struct":
                 raise Unsupported(node.position, f"an array of {element}")
             return types.Stack(element, self.constant(node.size, MAX_STACK))
-        return types.ANY
+        return types.ANY  # an ast.AnyType, ``_``
 
     def _base(self, node: ast.BaseType) -> Type:
         if node.name in ("bool", "error", "string", "void"):
@@ -121,14 +122,14 @@ class Scopes:
             return declaration
         if not isinstance(declaration, ast.Declaration) or declaration.type is None or not is_type(declaration):
             raise P4Error(node.position, f"{node.name} is not a type")
-        parameters = getattr(declaration, "type_parameters", [])
+        parameters = getattr(declaration, "type_parameters", [])  # not every declaration can be generic
         if arguments and len(arguments) != len(parameters):
             raise P4Error(
                 node.position, f"{node.name} takes {len(parameters)} type arguments, not {len(arguments)}"
             )
-        if isinstance(declaration, ast.Extern | ast.Control | ast.Parser | ast.Package) and (
-            arguments or parameters
-        ):
+        is_object = isinstance(declaration, ast.Extern | ast.Control | ast.Parser | ast.Package)
+        # A generic object has a type for each list of arguments; without arguments, its use determines them.
+        if is_object and (arguments or parameters):
             kind = types.External if isinstance(declaration, ast.Extern) else types.Block
             return kind(declaration, arguments)  # type: ignore[arg-type]
         if isinstance(declaration.type, types.Record) and parameters:

@@ -118,7 +118,9 @@ class _Writer:
         for number, key in _number_fields(table.keys):
             field = message.match_fields.add(id=number, name=key.name, match_type=MATCHES[key.kind])
             self._typed(field, key.type)
-            field.bitwidth = field.bitwidth or key.width * (not field.HasField("type_name"))
+            # A key whose type has no width for a controller has the key's; a named type of width 0 is a text.
+            if not field.bitwidth and not field.HasField("type_name"):
+                field.bitwidth = key.width
         if table.has_timeouts:
             message.idle_timeout_behavior = p4i.Table.NOTIFY_CONTROL
         actions = self._ids[p4i.P4Ids.ACTION]
@@ -140,7 +142,8 @@ class _Writer:
         if table.profile is not None:
             message.implementation_id = self._ids[p4i.P4Ids.ACTION_PROFILE][table.profile]
         for name in table.direct_externs:
-            message.direct_resource_ids.append(self._ids[_EXTERNS[self._externs[name].kind][1]][name])
+            _, prefix = _EXTERNS[self._externs[name].kind]
+            message.direct_resource_ids.append(self._ids[prefix][name])
 
     def _action(self, action: ActionInfo) -> None:
         message = self._result.actions.add()
@@ -153,6 +156,8 @@ class _Writer:
         list_name, prefix = _EXTERNS[extern.kind]
         message = getattr(self._result, list_name).add()
         self._preamble(message, prefix, extern.name)
+        # Constructors differ in the order of their arguments. The first number is the size, the first name the
+        # unit.
         size = next((a for a in extern.arguments if isinstance(a, int)), 0)
         unit = next((a for a in extern.arguments if isinstance(a, str)), "packets_and_bytes").lower()
         tables = [t for t in self._program.tables.values() if extern.name in (*t.direct_externs, t.profile)]
@@ -207,7 +212,10 @@ def parameter_ids(action: ActionInfo) -> dict[str, int]:
 
 
 def _assign_numbers(explicit_ids: list[int | None]) -> list[int]:
-    """Return p4c's ids of parameters or fields: the value of ``@id``, or else the next free position."""
+    """Return p4c's ids of parameters or fields: the value of ``@id``, or else the next free position.
+
+    As in p4c, an explicit id takes a position too: the ids of (a, @id(7) b, c) are 1, 7 and 3.
+    """
     used = {number for number in explicit_ids if number is not None}
     numbers, position = [], 1
     for number in explicit_ids:

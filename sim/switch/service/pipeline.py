@@ -4,7 +4,8 @@ The switch was started with one program, and a controller that sets a pipeline s
 From then on its ids apply, and the switch starts afresh. A device configuration (BMv2's JSON) is stored and
 returned, and never executed.
 
-A configuration comes from the front, which has checked its P4Info (:mod:`fanin.sim.switch.service.verify`).
+A configuration comes through the *link* (:mod:`fanin.sim.switch.service.link`) from the *front*, the process
+that speaks gRPC. The front has checked its P4Info (:mod:`fanin.sim.switch.service.verify`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ _Get = p4r.GetForwardingPipelineConfigRequest
 class Config:
     """A configuration as the front sends it: serialized, in fragments.
 
-    ``fragments``: fragments by field number, including the link's BARE_P4INFO; none for an unset field.
+    ``fragments``: fragments by field number; an unset field has no entry. BARE_P4INFO is not a field: it is the
+    front's copy of the P4Info without documentation, from which ids are read.
     """
 
     fragments: dict[int, list[bytes]] = field(default_factory=dict)
@@ -48,12 +50,13 @@ class Config:
         return p4i.P4Info.FromString(b"".join(self.fragments[BARE_P4INFO]))
 
     def fragments_of(self, numbers: tuple[int, ...]) -> tuple[int, list[bytes]]:
-        """Return size and fragments of a message with those of these fields that are set."""
+        """Return bytes and fragments of a message with the fields ``numbers``, as far as they are set."""
         message: list[bytes] = []
         for number in numbers:
             if number in self.fragments:
                 fragments = self.fragments[number]
-                message += [prefix(number, sum(map(len, fragments))), *fragments]
+                field_bytes = sum(map(len, fragments))
+                message += [prefix(number, field_bytes), *fragments]
         return sum(map(len, message)), message
 
 
@@ -111,7 +114,9 @@ class Pipelines:
     def check(self, request: p4r.SetForwardingPipelineConfigRequest) -> None:
         """Raise Fault if SetForwardingPipelineConfig is impossible, whatever P4Info it has.
 
-        The check reads only the presence of the fields of ``request.config``.
+        The codes are UNIMPLEMENTED for RECONCILE_AND_COMMIT, NOT_FOUND for COMMIT without a saved
+        configuration, and INVALID_ARGUMENT otherwise. The check reads only the presence of the fields of
+        ``request.config``.
         """
         if request.action == _Set.RECONCILE_AND_COMMIT:
             raise missing("RECONCILE_AND_COMMIT is not implemented")
@@ -145,7 +150,7 @@ class Pipelines:
         return Pipeline(config, switch, entities, ControllerPackets(info, self._program))
 
     def _realise(self, pipeline: Pipeline) -> None:
-        """Make ``pipeline`` the active one: frames go through its switch."""
+        """Make ``pipeline`` the active one, and drop a saved one: frames, timers and ports use its switch."""
         self.active = pipeline
         self._saved = None
         self._forwarding.switch = pipeline.switch
@@ -153,9 +158,9 @@ class Pipelines:
         self._forwarding.watch_ports(pipeline.entities.profiles.watch)
 
     def config_fragments(self, kind: int) -> tuple[int, list[bytes]]:
-        """Return size and fragments of the configuration that Read and Write use.
+        """Return bytes and fragments of the configuration that Read and Write use.
 
-        ``kind`` (ResponseType) selects its parts.
+        ``kind`` (ResponseType) selects its parts; the cookie is always included.
         """
         fields = [COOKIE]
         if kind in (_Get.ALL, _Get.P4INFO_AND_COOKIE):

@@ -113,6 +113,11 @@ def test_another_program(fake, run, emit, tmp_path):
     _refused(run("stats"), "the switch runs another program than that of fanin p4 emit")
 
 
+def test_a_folder_without_jobs(run, emit):
+    _refused(run("add", emit()), "job.json: has no jobs")
+    _refused(run("add", emit(), 3), "job.json: has no jobs")
+
+
 def test_a_job_that_nobody_knows(run, emit):
     _refused(run("add", emit(*JOBS), 4), "job.json: has no job 4; it has 3, 200")
     run("add", emit(*JOBS), 3)

@@ -141,6 +141,14 @@ def test_widths_are_checked(widths):
         CounterMemory(widths=widths)
 
 
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_map_with_too_few_counters_is_refused(count):
+    counters = tuple(Register(n, "counter", "Events.", bits=64) for n in "ab"[:count])
+    registers = RegisterMap((Register("spare", "rw", "A word."), *counters))
+    with pytest.raises(ValueError, match=f"counters in memory must be at least 2, not {count}"):
+        RegisterFile(registers=registers, counters_in_memory=True)
+
+
 def test_a_map_with_other_counters_is_refused():
     registers = RegisterMap(tuple(Register(n, "counter", "Events.") for n in "ab"))
     with pytest.raises(ValueError, match="counters in memory must have 64 bits"):

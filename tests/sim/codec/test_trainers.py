@@ -17,6 +17,14 @@ NETWORK = Mlp(widths=(64, 40, 40, 40, 40, 10))
 SHORT = Training(network=NETWORK, epochs=2)
 
 
+def test_a_wrong_command_line_is_refused_before_the_training(monkeypatch, capsys):
+    monkeypatch.setattr(stages, "gradients", lambda: pytest.fail("trains"))
+    monkeypatch.setattr("sys.argv", ["gradients"])
+    with pytest.raises(SystemExit, match="2"):
+        stages.main()
+    assert "the following arguments are required: folder" in capsys.readouterr().err
+
+
 def _final(training, exchange):
     *_, last = training.steps(exchange, Traffic())
     return last.parameters

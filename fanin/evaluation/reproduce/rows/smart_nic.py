@@ -42,9 +42,12 @@ def _added_percent(unit: str) -> Value:
 def _bfp_time(facts: Figures) -> float:
     """Return the time with NIC and BFP over the baseline's, from the paper's own numbers of B = 448 on 6 nodes.
 
-    The baseline's time is computing C, longer by ``slower`` (two thirds of C are the backward pass), and the
-    exposed all-reduce E: slower·C + E = 1. With the NIC it is C + (1 − 37 %)·E = 1 − 18 %, with BFP
-    C + (1 − 95 %)·E.
+    The baseline's iteration takes 1: computing C, which an all-reduce on the host lengthens by the factor
+    ``slower``, and the exposed all-reduce E. Only the backward pass, two thirds of C, is lengthened.
+
+    - Baseline: slower·C + E = 1.
+    - NIC: C + (1 − 37 %)·E = 1 − 18 %. With the equation above, this gives E.
+    - NIC with BFP: C + (1 − 95 %)·E, the result.
     """
     prefix = "ring.fact.b_448.nodes_6"
     time = 1 - facts[f"{prefix}.smart_nic.time_saved"] / 100
@@ -57,10 +60,11 @@ def _bfp_time(facts: Figures) -> float:
 
 
 def _naive_over_overlapped(facts: Figures) -> float:
-    """Return naive over overlapped time, from the shares of the time in which the all-reduce is exposed.
+    """Return naive over overlapped time, from the naive time's share in which the all-reduce is exposed.
 
-    The naive share is the paper's. The overlapped share is smaller by the model's factor of 36; the paper's
-    factor is 50.
+    If the naive iteration takes 1, the overlapped one takes ``slower`` times the naive computing, plus the
+    exposed all-reduce, which is shorter by a factor. The naive share is the paper's. The factor is the model's,
+    36; the paper's is 50.
     """
     naive = facts["ring.fact.b_1792.nodes_6.naive.exposed"] / 100
     slower = 1 + 2 / 3 * (facts["ring.slower_backward"] - 1)
@@ -79,13 +83,31 @@ def _figure_4b_row(
     series = f"B = {batch}, {nic}"
     measurement = _model(figure_value(identifier("ring.figure_4b", f"b {batch}", nic, f"nodes {nodes}")))
     quantity = f"{nodes} nodes, {series}: speed-up"
-    row = Row("4b", quantity, "V-B", claimed, "×", measurement, model=_ITERATION, derivation=derivation)
+    row = Row(
+        figure="4b",
+        quantity=quantity,
+        section="V-B",
+        claimed=claimed,
+        unit="×",
+        full=measurement,
+        model=_ITERATION,
+        derivation=derivation,
+    )
     return replace(row, series=series, x=nodes)
 
 
 def _area_row(quantity: str, claimed: float, unit: str, value: Value, explanation: str) -> Row:
     measurement = Measurement(("bench", "area", "--part", "ring"), value)
-    return Row("table-1", quantity, "V-A", claimed, unit, measurement, explanation=explanation, slow=True)
+    return Row(
+        figure="table-1",
+        quantity=quantity,
+        section="V-A",
+        claimed=claimed,
+        unit=unit,
+        full=measurement,
+        explanation=explanation,
+        slow=True,
+    )
 
 
 def _least_kept_percent(figures: Figures) -> float:
@@ -113,7 +135,13 @@ def _codec_rate(codec: str, check: int) -> Measurement:
 
 def _fit(fitted_input: str, claim: str, claimed: float, unit: str, name: str, figure: str) -> Fit:
     return Fit(
-        _ITERATION, fitted_input, claim, claimed, unit, _model(figure_value(f"ring.fact.{name}.fitted")), figure
+        model=_ITERATION,
+        fitted_input=fitted_input,
+        claim=claim,
+        claimed=claimed,
+        unit=unit,
+        measurement=_model(figure_value(f"ring.fact.{name}.fitted")),
+        figure=figure,
     )
 
 
@@ -122,7 +150,15 @@ def _fit_at(fitted_input: str, batch: int, claimed: float) -> Fit:
     series = f"B = {batch}, {SMART}"
     measurement = _model(figure_value(f"ring.fact.b_{batch}.nodes_32.smart_nic.faster.fitted"))
     return Fit(
-        _ITERATION, fitted_input, f"32 nodes, {series}: speed-up", claimed, "×", measurement, "4b", series, 32
+        model=_ITERATION,
+        fitted_input=fitted_input,
+        claim=f"32 nodes, {series}: speed-up",
+        claimed=claimed,
+        unit="×",
+        measurement=measurement,
+        figure="4b",
+        series=series,
+        x=32,
     )
 
 
@@ -141,52 +177,52 @@ PAPER = Paper(
     title="FPGA-based AI Smart NICs for Scalable Distributed AI Training Systems",
     rows=(
         Row(
-            "2a",
-            "naive over overlapped iteration",
-            "III",
-            1.85,
-            "×",
-            _model(quotient(total("ring.figure_2a.naive.*"), total("ring.figure_2a.overlapped.*"))),
+            figure="2a",
+            quantity="naive over overlapped iteration",
+            section="III",
+            claimed=1.85,
+            unit="×",
+            full=_model(quotient(total("ring.figure_2a.naive.*"), total("ring.figure_2a.overlapped.*"))),
             model=_ITERATION,
             derivation=_NAIVE,
         ),
         Row(
-            "2a",
-            "exposed all-reduce, naive over overlapped",
-            "III",
-            50.0,
-            "×",
-            _model(
+            figure="2a",
+            quantity="exposed all-reduce, naive over overlapped",
+            section="III",
+            claimed=50.0,
+            unit="×",
+            full=_model(
                 ratio("ring.figure_2a.naive.exposed_all_reduce", "ring.figure_2a.overlapped.exposed_all_reduce")
             ),
             explanation=_EXPOSED_NOTE,
             model=_ITERATION,
         ),
         Row(
-            "3a",
-            "BFP16: compression ratio",
-            "IV-B",
-            3.8,
-            "×",
-            _model(figure_value("ring.bfp16.ratio")),
+            figure="3a",
+            quantity="BFP16: compression ratio",
+            section="IV-B",
+            claimed=3.8,
+            unit="×",
+            full=_model(figure_value("ring.bfp16.ratio")),
             explanation="136 bits for 16 values, which is 3.76",
         ),
         Row(
-            "3a",
-            "BFP compressor: words of 512 bits a cycle",
-            "I",
-            1.0,
-            "words",
-            _codec_rate("bfp", 0),
+            figure="3a",
+            quantity="BFP compressor: words of 512 bits a cycle",
+            section="I",
+            claimed=1.0,
+            unit="words",
+            full=_codec_rate("bfp", 0),
             explanation=_FRAMES_NOTE,
         ),
         Row(
-            "3a",
-            "BFP16: of the accuracy without it, least",
-            "IV-B",
-            100.0,
-            "%",
-            Measurement(
+            figure="3a",
+            quantity="BFP16: of the accuracy without it, least",
+            section="IV-B",
+            claimed=100.0,
+            unit="%",
+            full=Measurement(
                 (
                     *("bench", "codec-training", "--figure", "14"),
                     *("--networks", "cnn", "residual", "templates", "--seeds", "2"),
@@ -198,12 +234,12 @@ PAPER = Paper(
             slow=True,
         ),
         Row(
-            "4a",
-            "6 nodes, B = 448: time that NIC and BFP save",
-            "V-B",
-            40.0,
-            "%",
-            _model(saving(_iteration_figure(6, 448, BFP), _iteration_figure(6, 448, CONVENTIONAL))),
+            figure="4a",
+            quantity="6 nodes, B = 448: time that NIC and BFP save",
+            section="V-B",
+            claimed=40.0,
+            unit="%",
+            full=_model(saving(_iteration_figure(6, 448, BFP), _iteration_figure(6, 448, CONVENTIONAL))),
             model=_ITERATION,
             derivation=_BFP_TIME,
         ),
@@ -211,105 +247,113 @@ PAPER = Paper(
         _figure_4b_row(32, 448, BFP, 2.5),
         _figure_4b_row(6, 1792, SMART, 1.1),
         Row(
-            "4b",
-            "32 nodes, B = 1792: speed-up by BFP over the NIC without it",
-            "V-B",
-            1.0,
-            "×",
-            _model(ratio(_iteration_figure(32, 1792, SMART), _iteration_figure(32, 1792, BFP))),
+            figure="4b",
+            quantity="32 nodes, B = 1792: speed-up by BFP over the NIC without it",
+            section="V-B",
+            claimed=1.0,
+            unit="×",
+            full=_model(ratio(_iteration_figure(32, 1792, SMART), _iteration_figure(32, 1792, BFP))),
             model=_ITERATION,
         ),
         Row(
-            "4b",
-            "32 nodes, B = 1792: of the ideal",
-            "V-B",
-            100.0,
-            "%",
-            _model(percent(_iteration_figure(1, 1792, SMART), _iteration_figure(32, 1792, SMART))),
+            figure="4b",
+            quantity="32 nodes, B = 1792: of the ideal",
+            section="V-B",
+            claimed=100.0,
+            unit="%",
+            full=_model(percent(_iteration_figure(1, 1792, SMART), _iteration_figure(32, 1792, SMART))),
             model=_ITERATION,
         ),
         Row(
-            "4b",
-            "iterations off the formula, at most",
-            "V-B",
-            3.0,
-            "%",
-            Measurement(
+            figure="4b",
+            quantity="iterations off the formula, at most",
+            section="V-B",
+            claimed=3.0,
+            unit="%",
+            full=Measurement(
                 ("bench", "ring-training", "--part", "scaled"), extreme(max, _DEVIATION_FIGURES), folder=True
             ),
             explanation=_PROTOTYPE_NOTE,
             slow=True,
         ),
         _area_row(
-            "all-reduce and BFP, of the logic", 100 * 5_090 / 69_570, "%", _added_percent("LUTs"), _LOGIC_NOTE
+            quantity="all-reduce and BFP, of the logic",
+            claimed=100 * 5_090 / 69_570,
+            unit="%",
+            value=_added_percent("LUTs"),
+            explanation=_LOGIC_NOTE,
         ),
         _area_row(
-            "all-reduce and BFP, of the memory", 100 * 166 / 534, "%", _added_percent("block RAM"), _RAM_NOTE
+            quantity="all-reduce and BFP, of the memory",
+            claimed=100 * 166 / 534,
+            unit="%",
+            value=_added_percent("block RAM"),
+            explanation=_RAM_NOTE,
         ),
         _area_row(
-            "BFP over all-reduce, logic",
-            2_857 / 2_233,
-            "×",
-            ratio(_area_figure("BFP", "LUTs"), _area_figure("all-reduce", "LUTs")),
-            _LOGIC_NOTE,
+            quantity="BFP over all-reduce, logic",
+            claimed=2_857 / 2_233,
+            unit="×",
+            value=ratio(_area_figure("BFP", "LUTs"), _area_figure("all-reduce", "LUTs")),
+            explanation=_LOGIC_NOTE,
         ),
     ),
     fits=(
         _fit(
-            "a worker's FLOPS, B = 448",
-            "6 nodes, B = 448: time that the NIC saves",
-            18.0,
-            "%",
-            "b_448.nodes_6.smart_nic.time_saved",
-            "4a",
+            fitted_input="a worker's FLOPS, B = 448",
+            claim="6 nodes, B = 448: time that the NIC saves",
+            claimed=18.0,
+            unit="%",
+            name="b_448.nodes_6.smart_nic.time_saved",
+            figure="4a",
         ),
         _fit(
-            "α of MPI's ring",
-            "6 nodes, B = 448: exposed all-reduce that the NIC saves",
-            37.0,
-            "%",
-            "b_448.nodes_6.smart_nic.exposed_saved",
-            "4a",
+            fitted_input="α of MPI's ring",
+            claim="6 nodes, B = 448: exposed all-reduce that the NIC saves",
+            claimed=37.0,
+            unit="%",
+            name="b_448.nodes_6.smart_nic.exposed_saved",
+            figure="4a",
         ),
         _fit(
-            "the NIC's additions",
-            "6 nodes, B = 448: exposed all-reduce that NIC and BFP save",
-            95.0,
-            "%",
-            "b_448.nodes_6.bfp.exposed_saved",
-            "4a",
+            fitted_input="the NIC's additions",
+            claim="6 nodes, B = 448: exposed all-reduce that NIC and BFP save",
+            claimed=95.0,
+            unit="%",
+            name="b_448.nodes_6.bfp.exposed_saved",
+            figure="4a",
         ),
         _fit(
-            "γ of MPI's ring, one thread",
-            "naive: exposed all-reduce, of the time",
-            51.0,
-            "%",
-            "b_1792.nodes_6.naive.exposed",
-            "2a",
+            fitted_input="γ of MPI's ring, one thread",
+            claim="naive: exposed all-reduce, of the time",
+            claimed=51.0,
+            unit="%",
+            name="b_1792.nodes_6.naive.exposed",
+            figure="2a",
         ),
         _fit_at("γ of MPI's ring, two threads", 448, 1.8),
         _fit_at("a worker's FLOPS, B = 1792", 1792, 1.4),
     ),
     pictures=(
         Picture(
-            "2b",
-            "speed-up of four schemes of MPI, B = 1792",
-            "nodes",
-            "speed-up",
-            ("ring.figure_2b.*",),
+            figure="2b",
+            title="speed-up of four schemes of MPI, B = 1792",
+            x="nodes",
+            y="speed-up",
+            patterns=("ring.figure_2b.*",),
         ),
         Picture(
-            "4b",
-            "speed-up over conventional NICs",
-            "nodes",
-            "×",
-            ("ring.figure_4b.*",),
+            figure="4b",
+            title="speed-up over conventional NICs",
+            x="nodes",
+            y="×",
+            patterns=("ring.figure_4b.*",),
         ),
     ),
     not_here=(
         "Figure 2b: MPI's collectives over nodes; a picture without numbers, drawn below by the model.",
         "Figure 3b: a trace without numbers; ours: fanin bench ring-training.",
-        "Figure 4a's 10 % of the backward pass: what its 11 % are, which are an input.",
+        "Figure 4a's backward pass, 10 % longer: the text's 11 % for it are an input of the model.",
         "Table I's ALMs, M20Ks and DSPs themselves, and shares of the device: an Arria 10's, which no open "
         "tool maps to; ours: fanin bench area --part ring.",
     ),
