@@ -21,8 +21,11 @@ def delay_layout() -> data.StructLayout:
 
 def limited(m: Module, cycles: Value, ceiling: Value) -> Any:
     """Return ``cycles`` as a delay, 2 cycles later; ``longest`` if it reaches ``ceiling`` or does not fit."""
-    delay, cycles_delayed = Signal(delay_layout()), Signal(RTT_BITS)
-    reaches, exceeds, is_short = Signal(), Signal(), Signal()
+    delay = Signal(delay_layout())
+    cycles_delayed = Signal(RTT_BITS)
+    reaches = Signal()
+    exceeds = Signal()
+    is_short = Signal()
     m.d.sync += [
         cycles_delayed.eq(cycles),
         reaches.eq(cycles[:RTT_BITS] >= ceiling[:RTT_BITS]),
@@ -141,7 +144,8 @@ class RoundTripTimer(wiring.Component):
         word = data.StructLayout({"when": len(cycle), "again": 1})
         m.submodules.times = times = Memory(shape=word, depth=self.slots, init=[])
         write, read = times.write_port(), times.read_port()
-        answer_valid, valid = Signal(), Signal()
+        answer_valid = Signal()
+        valid = Signal()
         cycles = Signal(RTT_BITS)
         trip = Signal.like(cycle)
         m.d.comb += [
@@ -163,7 +167,9 @@ class RoundTripTimer(wiring.Component):
     def _limit(self, m: Module, has_estimate: Signal, gave_up: Signal, deviation: Signal) -> None:
         """Derive the timeout, in a pipeline that always runs."""
         four_deviations = deviation >> (DEVIATION_SHIFT - 2)
-        is_small, is_known, is_ceiling = Signal(), Signal(), Signal()
+        is_small = Signal()
+        is_known = Signal()
+        is_ceiling = Signal()
         total = Signal(len(four_deviations) + 1)
         m.d.sync += [
             is_small.eq(four_deviations < self.floor),

@@ -1,10 +1,12 @@
 # amaranth: UnusedElaboratable=no
 """The catalogue of ``fanin verilog``: every entry can be emitted, and takes its parameters from text."""
 
+import ast
 import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +37,18 @@ LARGE = (  # nodes, which are emitted for co-simulation, too, and what takes as 
     "ring-nic",
     "ring-node",
 )
+
+
+def test_signals_are_assigned_one_by_one():
+    """Amaranth names a signal after the variable of a plain assignment only."""
+    unnamed = []
+    for path in Path(catalog.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
+                calls = [value for value in node.value.elts if isinstance(value, ast.Call)]
+                if any(ast.unparse(call.func) in ("Signal", "Signal.like") for call in calls):
+                    unnamed.append(f"{path.name}:{node.lineno}")
+    assert unnamed == []
 
 
 @pytest.mark.parametrize("name", [*(name for name in catalog.CATALOG if name not in LARGE), *slow(*LARGE)])

@@ -338,7 +338,8 @@ class LinkReceiver(wiring.Component):
         and has been kept (``just_kept``).
         """
         sequence = compared.link.sequence[: self.place_bits]
-        was_new, just_kept = Signal(), Signal()
+        was_new = Signal()
+        just_kept = Signal()
         kept_place = Signal.like(sequence)
         is_new = Signal()
         beats = Signal(range(self.frame_beats + 1))

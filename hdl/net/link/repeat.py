@@ -118,7 +118,10 @@ class RepeatTimers(wiring.Component):
         number = Signal.like(self.end_in_flight)
         written_end = Signal.like(number)  # the timers of the frames before it are written
         age = Signal(TIMEOUT_BITS)
-        is_late, is_past_mean, is_missing, is_overtaken = Signal(), Signal(), Signal(), Signal()
+        is_late = Signal()
+        is_past_mean = Signal()
+        is_missing = Signal()
+        is_overtaken = Signal()
         place = Signal.like(number)
         numbers = delayed(m, number, _CHECK, name="looked")
         delays = delayed(m, word.data.delay, _CHECK - 1, name="delay")

@@ -268,8 +268,11 @@ class LinkTransmitter(wiring.Component):
             *(whole.link[name].eq(header[name]) for name in own_fields(form).members),
             o.payload.keep.eq(-1),
         ]
-        # L2: the bitmap follows the header. UDP: four bytes of the header, ``zeros``, take its place.
-        after_header = Const(0) if self.encap is Encap.UDP else swap_bytes(header.arrived)
+        # L2: the bitmap follows the header. UDP: it is the last four bytes of the header.
+        after_header = swap_bytes(header.arrived)
+        if self.encap is Encap.UDP:
+            m.d.comb += whole.zeros.eq(header.arrived)
+            after_header = Const(0)
         payload = Mux(beat.blank, Mux(beat.bitmap, after_header, 0), self.data)
         if self.data_width > self.header_bits:
             rest = Signal(self.data_width - self.header_bits, reset_less=True)

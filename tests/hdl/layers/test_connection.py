@@ -11,7 +11,13 @@ from scapy.layers.l2 import Ether
 
 from fanin.hdl.layers.connection import Connection
 from fanin.hdl.net.link.job import LinkFailure
-from fanin.wire.connection import CONNECTION_LINK, ConnectionFrame, decode_connection, encode_connection
+from fanin.wire.connection import (
+    CONNECTION_LINK,
+    MAX_PAYLOAD_WORDS,
+    ConnectionFrame,
+    decode_connection,
+    encode_connection,
+)
 from fanin.wire.ethernet import Encap, Endpoint
 from fanin.wire.link import LINK_PORT, LinkKind
 from tests.hdl.net.link.bench import Delivery, Wires, faulty, mac, straight
@@ -207,6 +213,23 @@ def test_latencies_are_those_of_the_docstring(width, encap):
     assert log["end0.o"][0][0] - arrived == 5
     begun = next(s.first for s in wires.sent if decode_connection(s.frame).kind == LinkKind.DATA)
     assert begun - log["end0.i"][-1][0] == 6
+
+
+@pytest.mark.parametrize("encap", list(Encap))
+@pytest.mark.parametrize("width", [32, 256, 512])
+def test_answers_report_the_frames_after_a_gap(encap, width):
+    """A row of three frames; of these the first is lost."""
+    row = 2 * MAX_PAYLOAD_WORDS + 8
+    parameters = {"row": row, "rows": 1, "data_width": width, "encap": encap}
+    long, short = (0,) * MAX_PAYLOAD_WORDS, (0,) * 8
+    script = [
+        (20, frame(LinkKind.DATA, width=width, encap=encap, sequence=1, words=long)),
+        (40, frame(LinkKind.DATA, width=width, encap=encap, sequence=2, words=short)),
+    ]
+    wires, _ = run(parameters, script, cycles=1200, settings={"ack_delay": 1000})
+    read = [decode_connection(s.frame) for s in wires.sent]
+    answers = [(made.sequence, made.arrived) for made in read if made.kind in (LinkKind.ACK, LinkKind.NAK)]
+    assert answers == [(0, 0b00), (0, 0b01), (0, 0b11)]
 
 
 @pytest.mark.parametrize("encap", list(Encap))
