@@ -208,7 +208,8 @@ class RetryScanner(wiring.Component):
         just_taken = Signal()
         wait = Signal(range(_LOOKUP_CYCLES))
         last = Signal.like(pointer)  # slot of the newest operation
-        newer_than_pointer, newer_than_oldest = Signal.like(pointer), Signal.like(pointer)
+        newer_than_pointer = Signal.like(pointer)
+        newer_than_oldest = Signal.like(pointer)
         is_outside = Signal()  # the pointer has been on a slot that is not in flight
         m.d.sync += [
             last.eq((self.next_index - 1) & self.mask),
