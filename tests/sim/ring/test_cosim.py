@@ -147,4 +147,4 @@ def test_a_mebibyte_at_three_to_six_nodes(codec):
         predicted = RingLoss(replace(model, link=lossy))
         ratio = sum(lossy_run.cycles for lossy_run in runs) / LOSSY_RUNS / run.cycles
         assert ratio == pytest.approx(sum(map(predicted.ratio, range(40))) / 40, rel=0.05)
-        assert ratio <= 1.16
+        assert ratio <= 1.25  # five nodes have the shortest slices
