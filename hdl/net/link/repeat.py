@@ -35,8 +35,8 @@ class RepeatTimers(wiring.Component):
     in two cases:
 
     - Its timer has ended. The timer is the mean round trip plus 4 deviations, or plus ``ack_delay`` if that is
-      longer; doubled with each retransmission of the frame; at most ``ceiling``. Without an estimate it is half
-      of ``ceiling``.
+      longer; doubled with each retransmission of the frame; at most ``ceiling``. Without an estimate it is
+      ``ceiling``: a shorter one could end before each answer, and would then never give an estimate.
     - It was overtaken: a frame has arrived that was first sent after this one's last transmission, and that
       transmission is as old as the mean round trip. Without an estimate any age is enough.
 
@@ -204,7 +204,7 @@ class RepeatTimers(wiring.Component):
 
     def _measure(self, m: Module) -> RoundTripTimer:
         """Return the estimator of round trips. It sees both ends of a round trip a cycle later."""
-        m.submodules.round_trip = round_trip = RoundTripTimer(slots=self.replay_frames, first_shift=1)
+        m.submodules.round_trip = round_trip = RoundTripTimer(slots=self.replay_frames, first_shift=0)
         floor = self.ack_delay + FLOOR_CYCLES
         m.d.comb += [
             round_trip.adaptive.eq(1),
