@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import runpy
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -173,27 +173,6 @@ Generated from `bitstreams/*/report.json` by `docs/generate.py`; `make bitstream
 and routed, and simulated as a netlist; not yet run on a board. See [boards](../boards.md).
 
 {table}
-"""
-
-CLUSTER_FILE = """# The file of a cluster
-
-Generated from `planner/cluster.py` by `docs/generate.py`: fields of the TOML file that `fanin plan` takes as
-CLUSTER ([example](../systems/nada.md#model-and-cluster)). The top level has `host`, the name of the device at
-the host (default: the first), and tables `[[device]]` for 1 to {most} devices. A named `part` also gives
-required fields:
-
-{fields}
-
-Tables of `ram`:
-
-{ram}
-
-Kinds of blocks: {kinds}. A family that is missing needs its costs in
-`fanin/cnn/layers/costs.toml`.
-
-## Shipped parts
-
-{parts}
 """
 
 BITSTREAM = """# {title}
@@ -370,37 +349,6 @@ def _table1(plan: Plan) -> list[list[str]]:
     return rows
 
 
-def cluster_file_page() -> str:
-    """docs/reference/cluster-file.md."""
-    from fanin.cnn.layers.family import family, family_names
-    from fanin.planner.cluster import FILE_FIELDS, MAX_DEVICES, RAM_FIELDS, part_tables
-
-    def table(fields: Mapping[str, Any]) -> str:
-        rows = [["field", "unit", "default", "meaning"]]
-        rows += [[f"`{n}`", f.unit, f.default or "**required**", f.meaning] for n, f in fields.items()]
-        return _markdown(rows)
-
-    kinds = [f"{name}: {', '.join(f'`{kind.name}`' for kind in family(name).ram)}" for name in family_names()]
-    shown = [name for name in FILE_FIELDS if any(name in part for part in part_tables().values())]
-    rows = [["part", *(f"`{name}`" for name in shown)]]
-    for name, part in part_tables().items():
-        rows.append([f"`{name}`", *(_value(part.get(field, "–")) for field in shown)])
-    return CLUSTER_FILE.format(
-        most=MAX_DEVICES,
-        fields=table(FILE_FIELDS),
-        ram=table(RAM_FIELDS),
-        kinds="; ".join(kinds),
-        parts=_markdown(rows),
-    )
-
-
-def _value(value: Any) -> str:
-    """Return a value of a shipped part: blocks of memory by kind, numbers with separators."""
-    if isinstance(value, list):
-        return ", ".join(f"{entry['blocks']:,} {entry['kind']}" for entry in value)
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
 def boards_reached_page() -> str:
     """docs/reference/boards-reached.md."""
     rows = [["board", "node", "clocks, MHz reached of asked", *RESOURCES.values(), "minutes", "seed", "tools"]]
@@ -480,7 +428,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "switch-tables.md": switch_tables_page,
     "planner-listing1.md": listing1_page,
     "boards-reached.md": boards_reached_page,
-    "cluster-file.md": cluster_file_page,
+    "cluster-file.md": lambda: _beside("cluster_file.py")["cluster_file_page"](_markdown),
     "causes.md": lambda: _beside("causes.py")["causes_page"](_markdown),
     **_beside("commands.py")["pages"](_markdown),
     "shards.md": shards_page,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
+from fanin.golden.round_trip import FLOOR_CYCLES
 from fanin.hdl.ring.registers import ACK_DELAY
 from fanin.sim.ring.time import RingTime
 from fanin.wire.link import ARRIVED_BITS, LINK_CONTROL_BYTES
@@ -17,7 +18,7 @@ _LOGIC = 40
 #: Frames that precede an answer and the retransmission that it requests, on busy links: one and a half at the
 #: answer's MAC, half at the switch, one at the MAC of the retransmission.
 _FRAMES_AHEAD = 3
-_TIMER_MARGIN = ACK_DELAY + 16  # cycles by which a frame's timer exceeds the round trip
+_TIMER_MARGIN = ACK_DELAY + FLOOR_CYCLES  # cycles by which a frame's timer exceeds the round trip
 _OWN_DATA = -1  # frame that waits for no other
 
 

@@ -19,6 +19,7 @@ from fanin.cnn.flow.graph import Actor, Channel, Pattern, Source, at_first, at_l
 from fanin.cnn.flow.parts import Parts
 from fanin.cnn.flow.times import Cycles
 from fanin.cnn.layers.family import WORD_BITS
+from fanin.golden.round_trip import FLOOR_CYCLES
 from fanin.wire.connection import MAC_WIDTH, MAX_PAYLOAD_WORDS, RowFrames
 from fanin.wire.ethernet import AROUND_FRAME, FCS_BYTES, PREAMBLE_BYTES
 
@@ -32,7 +33,7 @@ ACK_DELAY = 70  #: cycles, at most, from a received frame to its ACK
 BEAT_WORDS = MAC_WIDTH // WORD_BITS
 BEAT_BYTES = MAC_WIDTH // 8
 ACK_BEATS = 1  #: beats of an ACK
-TIMER_MARGIN = ACK_DELAY + 16  #: cycles by which a frame's timer exceeds the round trip
+TIMER_MARGIN = ACK_DELAY + FLOOR_CYCLES  #: cycles by which a frame's timer exceeds the round trip
 DRAWN_FRAMES = 1 << 14  #: frames after which the losses recur
 
 

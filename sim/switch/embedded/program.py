@@ -285,19 +285,15 @@ class Switch:
         self._reported: set[Position] = set()
         self._tracer = tracer
         self._runtime = program._runtime()
-        names: dict[str, Any] = {
-            **NAMES, **program._constants, "ARCH": self._runtime, "no_action": no_action,
-            "run_states": run_states,
-        }  # fmt: skip
+        names: dict[str, Any] = {**NAMES, **program._constants, "ARCH": self._runtime, "no_action": no_action}
+        names["run_states"] = run_states if tracer is None else self._traced_states
         if program.permissive:
             names |= permissive_names(self._report_unset)
-        if tracer is not None:
-            names["run_states"] = self._traced_states
         try:
             exec(program._code, names)
         except RunRefused as error:
             raise error.refused(program.position_of(error), str(error)) from error
-        except Exception as error:  # externs that macros changed, such as a constructor's parameters
+        except Exception as error:  # a macro may change the parameters of an extern's constructor
             raise _internal_error(program.position_of(error), error) from error
         self._tables: dict[str, Table] = {}
         for python, info in program._python_tables.items():
