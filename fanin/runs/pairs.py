@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from fanin.base.errors import InputError
+from fanin.base.limits import is_number
 
 MAX_STOP = 1_000_000_000  # seconds
 
@@ -40,7 +41,7 @@ def pairs(option: str, text: str, example: str) -> Iterator[tuple[str, str, floa
 
 def number_of(option: str, entry: str, number: str, count: int, kind: str = "worker") -> int:
     """Return the number, below ``count``, of the worker that an entry names. Raises InputError."""
-    if not number.isdecimal() or int(number) >= count:
+    if not is_number(number) or int(number) >= count:
         raise InputError(f"{option} {entry}: {kind}s are 0 to {count - 1}")
     return int(number)
 

@@ -8,6 +8,7 @@ from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Any
 
 from fanin.base.errors import CheckFailed, InputError
+from fanin.base.limits import is_number
 from fanin.runs.output import add_json, print_json, table
 
 if TYPE_CHECKING:  # --help must not wait for Amaranth to load
@@ -61,7 +62,7 @@ def _address(text: str) -> tuple[str, int]:
     from fanin.wire.control import CONTROL_PORT
 
     host, colon, port = text.partition(":")
-    if not host or (colon and not (port.isdecimal() and 0 < int(port) < 1 << 16)):
+    if not host or (colon and not (is_number(port) and 0 < int(port) < 1 << 16)):
         raise InputError(f"{text!r} must be HOST or HOST:PORT")
     return host, int(port) if colon else CONTROL_PORT
 

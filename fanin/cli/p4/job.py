@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fanin.base.errors import InputError, ToolFailed
+from fanin.base.limits import is_number
 from fanin.runs.output import add_json, print_json, table
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
 def _thrift_address(args: argparse.Namespace) -> tuple[str, int]:
     """Return host and port of ``--thrift``. Raises InputError."""
     host, _, port = args.thrift.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or not is_number(port):
         raise InputError(f"--thrift must be HOST:PORT, not {args.thrift}")
     return host, int(port)
 

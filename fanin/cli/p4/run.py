@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fanin.base.errors import CheckFailed, InputError
+from fanin.base.limits import is_number
 from fanin.base.scratch import output_file
 from fanin.cli.p4.jobs import switch_with_jobs
 from fanin.cli.p4.source import add_source, load_program, warn_of_clones
@@ -178,7 +178,7 @@ def _inputs(texts: Sequence[str]) -> list[Arrival]:
 
 def _input(text: str) -> tuple[int, Path]:
     port, sign, path = text.partition("=")
-    if not sign or not re.fullmatch(r"[0-9]{1,10}", port):
+    if not sign or not is_number(port):
         raise InputError(f"--in {text}: must be PORT=FILE")
     return int(port), Path(path)
 

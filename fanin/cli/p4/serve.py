@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import re
 import sys
 import time
 from collections.abc import Iterable
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fanin.base.errors import InputError
+from fanin.base.limits import is_number
 from fanin.base.scratch import output_file
 from fanin.cli.p4.jobs import switch_with_jobs
 from fanin.cli.p4.rates import OTHER_COUNTERS, Rates, totals
@@ -123,7 +123,7 @@ def _ports(texts: list[str], cpu: int | None) -> dict[int, str]:
     result: dict[int, str] = {}
     for text in texts:
         number, sign, name = text.partition("=")
-        if not sign or not re.fullmatch(r"[0-9]{1,10}", number) or not name:
+        if not sign or not is_number(number) or not name:
             raise InputError(f"--port {text}: must be N=INTERFACE")
         if int(number) >= MAX_PORT:
             raise InputError(f"--port {text}: ports are 0 to {MAX_PORT - 1}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fanin.base.errors import InputError
+from fanin.base.limits import is_number
 from fanin.runs.option import FileUse, Group, RunOptions, Trait, option
 
 FACTORS = (1, 2, 4, 8)  # degrees of model parallelism
@@ -75,7 +76,7 @@ class PlanOptions(RunOptions):
 def factors(text: str) -> list[int]:
     """Return the degrees of model parallelism of ``--mp``, ascending. Raises InputError."""
     parts = text.split(",")
-    if not all(part.isdecimal() and int(part) in FACTORS for part in parts):
+    if not all(is_number(part) and int(part) in FACTORS for part in parts):
         raise InputError(
             f"--mp must be some of {', '.join(map(str, FACTORS))}, with commas between, not {text!r}"
         )

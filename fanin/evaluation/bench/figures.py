@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fanin.base.errors import InputError
-from fanin.base.limits import CLOCK_MHZ
+from fanin.base.limits import CLOCK_MHZ, is_number
 from fanin.evaluation.bench import losses, nodes
 from fanin.evaluation.bench.baselines import figure_8, figure_13, figure_15
 from fanin.evaluation.bench.equations import figure_2
@@ -67,7 +67,7 @@ def _precisions(text: str | None) -> list[int]:
     if text is None:
         return [DEFAULT_PRECISION]
     texts = text.split(",")
-    if not all(bits.isdecimal() and 1 <= int(bits) <= MAX_PRECISION for bits in texts):
+    if not all(is_number(bits) and 1 <= int(bits) <= MAX_PRECISION for bits in texts):
         raise InputError(f"--precision {text}: must be numbers from 1 to {MAX_PRECISION}, with commas between")
     return [int(bits) for bits in dict.fromkeys(texts)]
 

@@ -13,13 +13,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fanin.base.limits import is_number
 from fanin.p4.control import Exact, Lpm, Match, MulticastGroup, Replica, TableEntry, Ternary
 from fanin.sim.switch.embedded.description import KeyInfo, TableInfo
 from fanin.sim.switch.embedded.errors import P4Error, Position, Unsupported
 from fanin.sim.switch.embedded.program import Program, Switch
 
 MAX_BYTES = 1 << 20  #: of a test
-_PORT = re.compile(r"[0-9]{1,10}")
 _PRIORITY = re.compile(r"(?:(\d+)\s+)?")
 _AFTER_CALL = re.compile(r"\s*(?:=\s*\w+)?")
 _REPLICAS = 1024  # of a multicast group
@@ -105,7 +105,7 @@ class StfTest:
         for number, line in self._lines:
             words = line.split()
             if words[0].lower() in ("packet", "expect"):
-                if len(words) < 2 or not _PORT.fullmatch(words[1]):
+                if len(words) < 2 or not is_number(words[1]):
                     raise P4Error(Position(self._name, number, 1), f"{words[0]} without a port")
                 ports.add(int(words[1]))
         return ports
@@ -226,7 +226,7 @@ class StfTest:
 
     def _do_check_counter(self, arguments: str, number: int) -> None:
         parts = _COUNT.fullmatch(arguments)
-        if parts is None or not parts["index"].isdecimal():
+        if parts is None or not is_number(parts["index"]):
             raise ValueError("check_counter NAME(INDEX) [packets|bytes TEST NUMBER]")
         name = _by_end(parts["name"], self._program.counters, "counter")
         packets, octets = self.switch.counter(name, int(parts["index"]))

@@ -5,18 +5,17 @@ A batch's statuses are in a trailer. By default, gRPC clients accept 8 KiB of tr
 
 from __future__ import annotations
 
-import re
 from typing import NoReturn
 
 import grpc
 from finsy.proto import p4r, rpc_code, rpc_status
 
+from fanin.base.limits import is_number
 from fanin.sim.switch.service.faults import Fault
 from fanin.sim.switch.service.protobuf import prefix
 
 DEFAULT_LIMIT = 7168  #: bytes of statuses in a trailer that every client accepts
 LIMIT_KEY = "fanin-status-bytes"  #: metadata by which a client asks for larger trailers
-_NUMBER = re.compile(r"[0-9]{1,10}")  # value of the key
 _TRAILER = "grpc-status-details-bin"
 _TYPE = b"p4.v1.Error"
 _URL, _SHORT_URL = b"type.googleapis.com/" + _TYPE, b"/" + _TYPE
@@ -41,7 +40,7 @@ def finish_batch(context: grpc.ServicerContext, statuses: list[bytes]) -> None:
     text = p4r.Error.FromString(faults[0]).message
     limit = DEFAULT_LIMIT
     for key, value in context.invocation_metadata():
-        if key == LIMIT_KEY and _NUMBER.fullmatch(str(value)):
+        if key == LIMIT_KEY and is_number(str(value)):
             limit = int(value)
     details, count = encode_details(statuses, limit)
     if count < len(statuses):

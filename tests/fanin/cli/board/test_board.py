@@ -61,6 +61,7 @@ def test_the_list_has_every_board_with_its_preset(capsys):
         ("flash OUT", "OUT: holds no board.json of fanin board build"),
         ("ping 127.0.0.1:none", "'127.0.0.1:none' must be HOST or HOST:PORT"),
         ("ping 127.0.0.1:²", "'127.0.0.1:²' must be HOST or HOST:PORT"),
+        (f"ping 127.0.0.1:{'1' * 5000}", f"'127.0.0.1:{'1' * 5000}' must be HOST or HOST:PORT"),
         ("build colorlight_5a75b --core-mhz nan -o OUT", "core-mhz must be in (0, 400], not nan"),
         (
             "build colorlight_5a75b --core-mhz 3 -o OUT",
