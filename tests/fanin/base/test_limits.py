@@ -20,7 +20,7 @@ def test_a_number_has_one_to_ten_decimal_digits(text, expected):
 
 
 def test_a_number_of_thousands_of_digits_is_refused_in_one_line():
-    with pytest.raises(InputError, match="workers are 0 to 3$"):
+    with pytest.raises(InputError, match=r"workers are 0 to 3$"):
         number_of("--stop", "entry", LONG, 4)
-    with pytest.raises(InputError, match="^--mp must be some of"):
+    with pytest.raises(InputError, match=r"^--mp must be some of"):
         factors(LONG)
