@@ -1,5 +1,5 @@
 """Jobs of a switch: members and slots of an aggregation, and the switch's counters
-(docs/systems/aggregation.md).
+(docs/systems/aggregation.md, docs/systems/trees.md).
 """
 
 from __future__ import annotations
@@ -25,7 +25,26 @@ def worker_endpoint(worker: int) -> Endpoint:
 
 @dataclass(frozen=True)
 class Member:
-    """A worker of a job: its switch port, its one-hot bit, and its addresses."""
+    """A member of a job at a switch: a worker, or a switch of the level below.
+
+    - ``port``: the switch's port to the member.
+    - ``bitmap``: one-hot bit of the member at this switch.
+    - ``endpoint``: addresses of the member.
+    """
+
+    port: int
+    bitmap: int
+    endpoint: Endpoint
+
+
+@dataclass(frozen=True)
+class Uplink:
+    """Connection of a switch below the root to its parent.
+
+    - ``port``: the switch's port to the parent.
+    - ``bitmap``: one-hot bit of the switch at the parent.
+    - ``endpoint``: addresses of the parent.
+    """
 
     port: int
     bitmap: int
@@ -34,12 +53,16 @@ class Member:
 
 @dataclass(frozen=True)
 class Job:
-    """A job: an id, its slots [base, base + slots), and its fixed members."""
+    """A switch's part of a job: an id, slots [base, base + slots), fixed members.
+
+    - ``uplink``: connection to the parent; None at the root of a tree, and at a job's only switch.
+    """
 
     id: int
     base: int
     slots: int
     members: tuple[Member, ...]
+    uplink: Uplink | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.id < JOBS:
@@ -56,13 +79,21 @@ class Job:
             raise ValueError(
                 f"members must be 1 to {MAX_WORKERS} with a bitmap each of their own, not {bitmaps}"
             )
-        if any(b < 1 or b >> MAX_WORKERS or b & (b - 1) for b in bitmaps):
-            raise ValueError(f"bitmap must have exactly one of {MAX_WORKERS} bits set: {bitmaps}")
+        one_hot = [*bitmaps, *([self.uplink.bitmap] if self.uplink else [])]
+        if any(b < 1 or b >> MAX_WORKERS or b & (b - 1) for b in one_hot):
+            raise ValueError(f"bitmap must have exactly one of {MAX_WORKERS} bits set: {one_hot}")
+        if self.uplink and self.uplink.port in [m.port for m in self.members]:
+            raise ValueError(f"port {self.uplink.port} of the uplink is also a member's")
 
     @property
     def bitmap(self) -> int:
         """Bits of all members."""
         return sum(m.bitmap for m in self.members)
+
+    @property
+    def stations(self) -> tuple[Member | Uplink, ...]:
+        """Members and parent, whose MAC addresses the switch knows."""
+        return (*self.members, self.uplink) if self.uplink else self.members
 
 
 def check_jobs(jobs: Iterable[Job]) -> None:
@@ -75,13 +106,13 @@ def check_jobs(jobs: Iterable[Job]) -> None:
                 raise ValueError(f"job {job.id} exists")
             if job.base < other.base + other.slots and other.base < job.base + job.slots:
                 raise ValueError(f"slots of job {job.id} overlap those of job {other.id}")
-        for member in job.members:
-            mac = member.endpoint.mac
+        for station in job.stations:
+            mac = station.endpoint.mac
             if mac >> 40 & 1:
                 raise ValueError(f"MAC {mac:012x} of job {job.id} is a group's, not a member's")
-            if ports.setdefault(mac, member.port) != member.port:
+            if ports.setdefault(mac, station.port) != station.port:
                 raise ValueError(
-                    f"MAC {mac:012x} of job {job.id} is at port {member.port} and at port {ports[mac]}"
+                    f"MAC {mac:012x} of job {job.id} is at port {station.port} and at port {ports[mac]}"
                 )
         earlier_jobs.append(job)
 
@@ -97,6 +128,8 @@ class JobCounters:
     results: int = 0  # rounds completed: RESULT sent to all members
     confirms: int = 0  # rounds acknowledged by all: CONFIRM sent to all members
     replies: int = 0  # RESULTs and CONFIRMs sent to one member that repeated its packet
+    raised: int = 0  # below the root: AGGs and ACKs sent to the parent once all members have sent theirs
+    repeated: int = 0  # below the root: AGGs and ACKs sent to the parent again, after a member's duplicate
 
     def as_dict(self) -> dict[str, int]:
         """Return the counters by name."""

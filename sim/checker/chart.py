@@ -1,4 +1,4 @@
-"""Message-sequence charts: a line per event, a lifeline per worker, and the switch's lifeline at the right.
+"""Message-sequence charts: a line per event, a lifeline per worker and switch.
 
 A line is made as a list of characters, ``cells``, into which arrows and texts are written.
 """
@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fanin.sim.checker.link_ends import PREMATURE, SENDER_EVENTS, LinkEvent, Packet
-from fanin.sim.checker.party import DOWN
+from fanin.sim.checker.party import DOWN, UP
 from fanin.sim.checker.system import Event
+from fanin.sim.checker.topology import ROOT, Topology
 from fanin.wire.link import LinkKind
 
 _WIDTH = 28  # characters from a lifeline to the next
@@ -23,30 +24,34 @@ _EVENT_TEXTS = {
 }
 
 
-def chart(events: Sequence[Event], *, workers: int) -> str:
-    """Return the chart with a heading. Messages are drawn at their arrival; other events are text beside it."""
-    names = [f"worker {worker}" for worker in range(workers)] + ["switch"]
+def chart(events: Sequence[Event], topology: Topology) -> str:
+    """Return the chart with a heading. Messages are drawn at their arrival; other events are text beside it.
+
+    Lifelines are those of the workers, then of the switches, with the root at the right.
+    """
+    names = topology.names
     header = "".join(name.ljust(_WIDTH) for name in names).rstrip()
-    lines = [f"{number:>3}  {_line(event, workers)}" for number, event in enumerate(events, start=1)]
+    lines = [f"{number:>3}  {_line(event, topology, names)}" for number, event in enumerate(events, start=1)]
     return "\n".join([f"     {header}", *lines])
 
 
-def _line(event: Event, workers: int) -> str:
-    cells = list((_LIFELINE.ljust(_WIDTH) * workers) + _LIFELINE)
+def _line(event: Event, topology: Topology, names: Sequence[str]) -> str:
+    cells = list((_LIFELINE.ljust(_WIDTH) * (len(names) - 1)) + _LIFELINE)
     message = f"{event.message.kind.name} s{event.slot} r{event.message.round}"
-    worker, switch = event.worker * _WIDTH, workers * _WIDTH  # columns of the lifelines
+    parent = topology.parents[event.actor]
+    lifeline = len(names) - 1 if parent == ROOT else topology.actor_of(parent)
+    actor, switch = event.actor * _WIDTH, lifeline * _WIDTH  # columns of the lifelines
     if event.name in _EVENT_TEXTS:
-        cells[worker] = _MARK
-        way = f"to worker {event.worker}" if event.direction == DOWN else f"from worker {event.worker}"
+        cells[actor] = _MARK
+        way = f"{'to' if event.direction == DOWN else 'from'} {names[event.actor]}"
         text = _EVENT_TEXTS[event.name].format(message=message, way=way)
         return "".join(cells) + f"  {text}"
-    cells[worker + 1 : switch] = _LINE * (switch - worker - 1)
-    if event.direction == DOWN:
-        cells[worker + 1] = _LEFT_ARROW
-    else:
-        cells[switch - 1] = _RIGHT_ARROW
+    left, right = sorted((actor, switch))
+    cells[left + 1 : right] = _LINE * (right - left - 1)
+    arrives_right = (switch if event.direction == UP else actor) == right
+    cells[right - 1 if arrives_right else left + 1] = _RIGHT_ARROW if arrives_right else _LEFT_ARROW
     label = f" {message}, late " if event.name == "deliver late" else f" {message} "
-    start = worker + (_WIDTH - len(label)) // 2  # centred between the worker and the next lifeline
+    start = left + (_WIDTH - len(label)) // 2  # centred between the left lifeline and the next one
     cells[start : start + len(label)] = label
     return "".join(cells)
 

@@ -53,6 +53,7 @@ class PartyStep(NamedTuple):
     - ``previous_round``: if the event begins an operation on the slot, the round before the operation's, on
       which no worker may still wait (REUSE); otherwise, and in the first round, 0.
     - ``violation``: number in ``Parties.violations``, or 0.
+    - ``to_members``: code of the message that a switch below the root sends to all its members, or 0.
     """
 
     event: int
@@ -61,6 +62,7 @@ class PartyStep(NamedTuple):
     code: int = 0
     previous_round: int = 0
     violation: int = 0
+    to_members: int = 0
 
 
 class Parties:

@@ -111,6 +111,11 @@ class ProtocolModel(ABC):
         """Return whether the worker has not yet received the RESULT of the slot's round ``number``."""
 
     @property
+    def root_members(self) -> int:
+        """Number of members of the switch, or of the root of a tree of switches."""
+        return self.workers
+
+    @property
     def without_checks(self) -> ProtocolModel | None:
         """Variant of the protocol that continues after violations and checks only FINISH, or None."""
         return None

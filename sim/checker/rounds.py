@@ -6,28 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from fanin.golden.aggregation import Snapshot, State, WorkerEndpoint
-from fanin.sim.checker.protocol import ONCE, SUM, Message, ProtocolModel, Step, SwitchStep, Violation
-from fanin.sim.switch.base import Job, Member, SlotRegisters
-from fanin.sim.switch.reference import ReferenceSwitch
+from fanin.sim.checker.protocol import ONCE, Message, ProtocolModel, Step, SwitchStep, Violation
+from fanin.sim.checker.switch_model import JOB, SwitchModel, contribution, total
+from fanin.sim.checker.topology import ROOT, Topology
+from fanin.sim.switch.base import SlotRegisters
+from fanin.tree import Shape
 from fanin.wire import aggregation as wire
-from fanin.wire.aggregation import AggPacket, Encap, Kind, decode_payload, encode, header_length
-from fanin.wire.ethernet import Endpoint
-
-JOB = 1
-# Radix of a digit of the sum. A digit holds up to 3 contributions of one worker and round. Three rounds are
-# distinguished: the previous, the current and the next one. The contributions of 5 workers fit 32 bits.
-_CONTRIBUTIONS = 4
-
-
-def contribution(worker: int, slot: int, number: int) -> tuple[int, int]:
-    """Return a PA of two values: a digit that encodes worker and round, and the slot."""
-    return _CONTRIBUTIONS ** (3 * worker + number % 3), slot + 1
-
-
-def total(workers: int, slot: int, number: int) -> tuple[int, int]:
-    """Return the sum of all contributions of a round."""
-    parts = [contribution(worker, slot, number) for worker in range(workers)]
-    return sum(part[0] for part in parts), sum(part[1] for part in parts)
+from fanin.wire.aggregation import AggPacket, Kind
 
 
 class Rounds(ProtocolModel):
@@ -35,10 +20,21 @@ class Rounds(ProtocolModel):
 
     A step sets the state of ``WorkerEndpoint`` (``fanin.golden.aggregation``) or ``ReferenceSwitch``
     (``fanin.sim.switch.reference``), calls it and reads the state back. Retransmissions are not counted, so no
-    worker gives up. ``slots`` must be a power of two.
+    worker gives up.
+
+    - ``slots``: operations in flight; a power of two.
+    - ``shape``: tree of the switches, for ``fanin.sim.checker.tree``; None: one switch.
     """
 
-    def __init__(self, *, workers: int, slots: int, rounds: int, protocol: wire.Protocol = wire.Protocol.P4SGD):
+    def __init__(
+        self,
+        *,
+        workers: int,
+        slots: int,
+        rounds: int,
+        protocol: wire.Protocol = wire.Protocol.P4SGD,
+        shape: Shape | None = None,
+    ):
         super().__init__(workers=workers, slots=slots, rounds=rounds)
         if slots & (slots - 1):
             raise ValueError(f"slots must be a power of two, not {slots!r}")
@@ -47,16 +43,27 @@ class Rounds(ProtocolModel):
         self._endpoint = WorkerEndpoint(job=JOB, base=0, slots=self.slots, member=1, **parameters)
         # Whether a worker that waits on a slot keeps all workers from its next round: see ``is_alone``.
         self._waiting_blocks_reuse = not protocol.acknowledges and self._most_in_flight() <= slots
-        members = tuple(Member(w, 1 << w, Endpoint(w + 1, w + 1)) for w in range(workers))
-        self._switch = ReferenceSwitch(endpoint=Endpoint(0xFF, 0xFF), ports=workers, **parameters)
-        self._switch.add_job(Job(JOB, 0, self.slots, members))
-        self._all = (1 << workers) - 1
+        self.topology = topology = Topology(workers if shape is None else shape)
+        self.models = [
+            SwitchModel(
+                [topology.size(member) for member in topology.members[switch]],
+                workers=workers,
+                slots=self.slots,
+                protocol=protocol,
+                is_root=switch == ROOT,
+            )
+            for switch in topology.switches
+        ]
+
+    @property
+    def root_members(self) -> int:  # noqa: D102
+        return len(self.topology.members[ROOT])
 
     def worker(self) -> Snapshot:  # noqa: D102
         return self._endpoint.snapshot()
 
     def slot(self) -> SlotRegisters:  # noqa: D102
-        return self._switch.registers(JOB, 0)
+        return self.models[ROOT].slot()
 
     def submit(self, worker: Snapshot) -> tuple[int, Step] | None:  # noqa: D102
         endpoint = self._endpoint
@@ -74,25 +81,15 @@ class Rounds(ProtocolModel):
 
     def receive(self, worker: Snapshot, slot: int, message: Message) -> Step:  # noqa: D102
         self._endpoint.restore(worker)
-        values = total(self.workers, slot, message.round)
-        received = self._endpoint.receive(AggPacket(message.kind, JOB, slot, message.round, self._all, values))
+        values = total(range(self.workers), slot, message.round)
+        received = self._endpoint.receive(AggPacket(message.kind, JOB, slot, message.round, 0, values))
         for number, fa in enumerate(received.delivered, start=worker.delivered):
-            if fa != total(self.workers, number % self.slots, number // self.slots + 1):
+            if fa != total(range(self.workers), number % self.slots, number // self.slots + 1):
                 raise Violation(ONCE, f"another FA stands in for that of operation {number}")
         return self._step(*received.packets)
 
     def switch(self, state: SlotRegisters, slot: int, sender: int, message: Message) -> SwitchStep:  # noqa: D102
-        self._switch.set_registers(JOB, slot, state)
-        values = contribution(sender, slot, message.round) if message.kind is Kind.AGG else (0, 0)
-        packet = AggPacket(message.kind, JOB, slot, message.round, 1 << sender, values)
-        frame = encode(packet, encap=Encap.L2, source=Endpoint(sender + 1, 0), destination=Endpoint(0xFF, 0))
-        sent = []
-        for port, reply_frame, _ in self._switch.inject(sender, frame, 0):
-            reply = decode_payload(reply_frame[header_length(Encap.L2) :], 2)
-            if reply.kind == Kind.RESULT and tuple(reply.values) != total(self.workers, slot, reply.round):
-                raise Violation(SUM, f"the RESULT of slot {slot}, round {reply.round}, has another sum")
-            sent.append((port, Message(Kind(reply.kind), reply.round)))
-        return SwitchStep(self._switch.registers(JOB, slot), tuple(sent))
+        return self.models[ROOT].arrive(state, slot, sender, message)
 
     def done(self, worker: Snapshot) -> bool:  # noqa: D102
         self._endpoint.restore(worker)
@@ -126,15 +123,7 @@ class Rounds(ProtocolModel):
         return slot == worker.submitted % self.slots and endpoint.can_submit()
 
     def renamed(self, state: SlotRegisters, names: tuple[int, ...]) -> SlotRegisters:  # noqa: D102
-        def bits(bitmap: int) -> int:
-            return sum(1 << name for worker, name in enumerate(names) if bitmap >> worker & 1)
-
-        sums = state.sums
-        if sums:
-            digits = [sums[0] // _CONTRIBUTIONS ** (3 * w) % _CONTRIBUTIONS**3 for w in range(self.workers)]
-            permuted = sum(d * _CONTRIBUTIONS ** (3 * name) for d, name in zip(digits, names, strict=True))
-            sums = (permuted, *sums[1:])
-        return state._replace(seen=bits(state.seen), sums=sums, ack_seen=bits(state.ack_seen))
+        return self.models[ROOT].renamed(state, names, names)
 
     def is_useless(self, worker: Snapshot, slot: int, message: Message) -> bool:
         """Rounds and states only increase, and the switch answers a late request to its sender only."""

@@ -94,10 +94,15 @@ class Searchable(Protocol):
 
 
 class Event(NamedTuple):
-    """An event: its name, worker, slot and message, and the direction: ``UP`` (to the switch) or ``DOWN``."""
+    """An event.
 
-    name: str  # submit, timeout, deliver, deliver late, lose, duplicate, delay
-    worker: int
+    - ``name``: submit, timeout, deliver, deliver late, lose, duplicate, delay.
+    - ``actor``: worker, or switch below the root, at the lower end of the link.
+    - ``direction``: ``UP`` (from the actor) or ``DOWN``.
+    """
+
+    name: str
+    actor: int
     slot: int
     direction: int
     message: Message
@@ -148,19 +153,22 @@ class System:
                 raise ValueError(f"{name} must not be negative, not {count!r}")
         self.protocol, self.faults = protocol, faults
         self.slots, self._workers = protocol.slots, protocol.workers
-        self.actors = protocol.workers
         fault_kinds = tuple(name for name, count in zip(FAULTS, faults.normalised(), strict=False) if count)
         self.parties = Parties(protocol, faults=fault_kinds, in_flight=in_flight)
+        switches = self._switch_parties(faults=fault_kinds, in_flight=in_flight)
+        self.actors = self._slots_column = protocol.workers + len(switches)
         self.registers, self.faults_left, self._events = Interned(), Interned(), Interned()
         self.violations = self.parties.violations
         self.columns = (
             *(self.parties.numbers,) * self._workers,
+            *(switch.numbers for switch in switches),
             *(self.registers,) * self.slots,
             self.faults_left,
         )
         self.start = np.array(
             [
                 *[self.parties.start()] * self._workers,
+                *[switch.start() for switch in switches],
                 *[self.registers(protocol.slot())] * self.slots,
                 self.faults_left(faults.normalised()),
             ],
@@ -183,14 +191,15 @@ class System:
 
     def transitions(self, rows: Rows, slot: int, actor: int, *, faults: bool = True) -> Transitions:
         """Return the possible events of worker ``actor`` on ``slot``, as steps."""
-        source, party_steps = self._party_steps[slot](rows[:, actor])
+        source, party_steps = self._steps_of(actor, slot)(rows[:, actor])
         faults_left = self._faults_after(rows[source, -1], party_steps[:, _FAULT])
         possible = np.flatnonzero(faults_left >= 0 if faults else party_steps[:, _FAULT] == 0)
         source, faults_left = source[possible], faults_left[possible]
-        event, party, fault, code, previous_round, violations = party_steps.take(possible, axis=0).T
+        event, party, fault, code, previous_round, violations, to_members = party_steps.take(possible, axis=0).T
         successors, violations = rows.take(source, axis=0), violations.copy()
         successors[:, actor], successors[:, -1] = party, faults_left
         self._deliver_to_switch(successors, violations, code, actor, slot)
+        self._deliver_to_members(successors, to_members, actor, slot)
         self._check_reuse(rows, source, violations, previous_round, slot)
         return Transitions(source, successors, fault > 0, self._event_of(event, actor), violations)
 
@@ -225,9 +234,9 @@ class System:
 
     def event(self, number: int) -> Event:
         """Return an event by its number."""
-        party_event, worker = self._events.values[number]
+        party_event, actor = self._events.values[number]
         name, slot, direction, code = self.parties.events.values[party_event]
-        return Event(name, worker, slot, direction, message_of(code))
+        return Event(name, actor, slot, direction, message_of(code))
 
     def _make_tables(self) -> None:
         """Make the tables of functions that are computed once per number."""
@@ -244,10 +253,12 @@ class System:
         slots, width = range(self.slots), len(PartyStep._fields)
         self._party_steps = [Lists(partial(parties.steps, slot=slot), width) for slot in slots]
         self._put = [Table(partial(parties.put, slot=slot)) for slot in slots]
-        self._switch = [Table(partial(self._switch_step, slot=slot), workers + 2) for slot in slots]
+        self._switch = [
+            Table(partial(self._switch_step, slot=slot), protocol.root_members + 2) for slot in slots
+        ]
         self._is_waiting = [Table(partial(self._worker_waits, slot=slot)) for slot in slots]
         self._faults_after = Table(self._spend)
-        self._event_of = Table(lambda event, worker: self._events((event, worker)))
+        self._event_of = Table(lambda event, actor: self._events((event, actor)))
         # A renaming gives worker w the name names[w]. The identity is the first permutation, number 0.
         self._renamings = list(permutations(range(workers)))
         numbers = {names: number for number, names in enumerate(self._renamings)}
@@ -267,20 +278,27 @@ class System:
             )
         )
 
+    def _switch_parties(self, *, faults: tuple[str, ...], in_flight: int) -> Sequence[Parties]:
+        """Return the parties of each switch below the root, whose columns follow those of the workers."""
+        return ()
+
+    def _steps_of(self, actor: int, slot: int) -> Lists:
+        """Return the table of an actor's steps on a slot, by party."""
+        return self._party_steps[slot]
+
+    def _deliver_to_members(self, rows: Rows, codes: Numbers, actor: int, slot: int) -> None:
+        """Deliver messages (non-zero codes) of a switch below the root to all its members."""
+
     def _deliver_to_switch(
         self, rows: Rows, violations: Numbers, codes: Numbers, sender: int, slot: int
     ) -> None:
         """Deliver messages (non-zero codes) to the slot of the switch, and its answers to the parties."""
         indices = np.flatnonzero(codes)
-        column = self._workers + slot
+        column = self._slots_column + slot
         answers = self._switch[slot](rows[indices, column], sender * self._codes + codes[indices])
         rows[indices, column], violations[indices] = answers[:, 0], answers[:, 1]
         for receiver in range(self._workers):
-            replies = answers[:, 2 + receiver]
-            replied = np.flatnonzero(replies)
-            rows[indices[replied], receiver] = self._put[slot](
-                rows[indices[replied], receiver], replies[replied]
-            )
+            put_codes(rows, indices, receiver, answers[:, 2 + receiver], self._put[slot])
 
     def _check_reuse(
         self, rows: Rows, source: NDArray[np.intp], violations: Numbers, previous_rounds: Numbers, slot: int
@@ -307,12 +325,12 @@ class System:
         try:
             step = self.protocol.switch(self.registers.values[register_number], slot, sender, message_of(code))
         except Violation as violation:
-            return [register_number, self.violations(violation.value), *[0] * self._workers]
+            return [register_number, self.violations(violation.value), *[0] * self.protocol.root_members]
         replies = dict(step.sent)
         return [
             self.registers(step.state),
             0,
-            *(code_of(replies.get(worker)) for worker in range(self._workers)),
+            *(code_of(replies.get(member)) for member in range(self.protocol.root_members)),
         ]
 
     def _spend(self, faults_left: int, fault: int) -> int:
@@ -346,6 +364,15 @@ class System:
                 undecided &= candidate_digests == least_digests
             least[smaller] = candidate[smaller]
         return least
+
+
+def put_codes(rows: Rows, indices: NDArray[np.intp], receiver: int, codes: Numbers, put: Table) -> None:
+    """Put a message (a non-zero code) for ``receiver`` into each of the rows at ``indices``.
+
+    ``put``: table of the party after a message, by party and code.
+    """
+    sent = np.flatnonzero(codes)
+    rows[indices[sent], receiver] = put(rows[indices[sent], receiver], codes[sent])
 
 
 def _swap_names(names: tuple[int, ...], place: int) -> tuple[int, ...]:

@@ -40,6 +40,9 @@ class SlotRegisters(NamedTuple):
     - ``round``, ``seen``, ``sums``: current round, bitmap of members whose AGG arrived in it, and their sums
       (empty in an unused slot).
     - ``ack_round``, ``ack_seen``: round and bitmap of ACKs.
+    - ``total``: below the root: whether the parent's RESULT of ``round`` has arrived, so that ``sums`` are the
+      tree's.
+    - ``confirmed``: below the root: whether the parent's CONFIRM of ``ack_round`` has arrived.
     """
 
     round: int
@@ -47,6 +50,8 @@ class SlotRegisters(NamedTuple):
     sums: tuple[int, ...]
     ack_round: int
     ack_seen: int
+    total: bool = False
+    confirmed: bool = False
 
 
 class Switch(ABC):

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fanin.base.errors import InputError
 from fanin.cli.checker import add_options, check_options, progress, report
+from fanin.tree import Shape, parse_shape, workers_of
 from fanin.wire.aggregation import Protocol
+
+if TYPE_CHECKING:
+    from fanin.sim.checker.system import System
+    from fanin.sim.checker.topology import Topology
 
 PROTOCOL_NAMES = (*Protocol, "published")  # names in fanin.sim.checker, which --help must not load
 
@@ -27,8 +32,12 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         default=Protocol.P4SGD,
         help="switchml: the baseline; published: P4SGD's algorithms 2 and 3",
     )
+    members = check.add_mutually_exclusive_group()
+    members.add_argument("--workers", type=int, default=2, metavar="W", help="members of the job at one switch")
+    members.add_argument(
+        "--racks", metavar="GxM", help="a tree of switches: 2x2 has two switches of two workers; 1+2, 2x1x2"
+    )
     for option, default, metavar, meaning in (
-        ("--workers", 2, "W", "members of the job"),
         ("--slots", 1, "N", "slots of the job; with switchml 2N, of which N are in flight"),
         ("--rounds", 2, "R", "times that each slot is used"),
         ("--losses", 1, "L", "packets that may be lost"),
@@ -50,19 +59,17 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 def run(args: argparse.Namespace) -> int:
     """Search all states. Raises CheckFailed if an invariant is broken or not proved."""
-    from fanin.sim.checker import PROTOCOLS
     from fanin.sim.checker.chart import chart
     from fanin.sim.checker.search import check
-    from fanin.sim.checker.system import Faults, System
+    from fanin.sim.checker.topology import Topology
 
-    total_faults = args.losses + args.duplicates + args.reorder if args.faults is None else args.faults
     check_options(args)
     try:
-        protocol = PROTOCOLS[args.protocol](workers=args.workers, slots=args.slots, rounds=args.rounds)
-        faults = Faults(args.losses, args.duplicates, args.reorder, total_faults)
-        system = System(protocol, faults)
+        shape = parse_shape(args.racks) if args.racks else args.workers
+        system = _system(args, shape)
     except ValueError as error:
         raise InputError(str(error)) from error
+    topology = Topology(shape)
     outcome = check(
         system,
         seconds=args.seconds,
@@ -76,12 +83,34 @@ def run(args: argparse.Namespace) -> int:
         args,
         name=args.protocol,
         settings={"protocol": args.protocol},
-        draw=lambda events: chart(events, workers=args.workers),
-        event=_event,
-        lower="--workers, --slots, --rounds or faults",
+        draw=lambda events: chart(events, topology),
+        event=lambda event: _event(event, topology),
+        lower=f"{'--racks' if args.racks else '--workers'}, --slots, --rounds or faults",
     )
 
 
-def _event(event: Any) -> dict[str, Any]:
+def _system(args: argparse.Namespace, shape: Shape) -> System:
+    """Return the system to search. Raises ValueError."""
+    from fanin.sim.checker import PROTOCOLS
+    from fanin.sim.checker.rounds import Rounds
+    from fanin.sim.checker.system import Faults, System
+    from fanin.sim.checker.tree import TreeSystem
+
+    total_faults = args.losses + args.duplicates + args.reorder if args.faults is None else args.faults
+    faults = Faults(args.losses, args.duplicates, args.reorder, total_faults)
+    size: dict[str, Any] = {"workers": workers_of(shape), "slots": args.slots, "rounds": args.rounds}
+    if isinstance(shape, int):
+        return System(PROTOCOLS[args.protocol](**size), faults)
+    if args.protocol == "published":
+        raise ValueError(
+            "--racks: the published protocol has one switch; --protocol p4sgd and switchml have trees"
+        )
+    return TreeSystem(Rounds(**size, protocol=Protocol(args.protocol), shape=shape), faults)
+
+
+def _event(event: Any, topology: Topology) -> dict[str, Any]:
     kind, number = event.message
-    return {"event": event.name, "worker": event.worker, "slot": event.slot, "kind": kind.name, "round": number}
+    actor: dict[str, int] = {"worker": event.actor}
+    if not topology.is_worker(event.actor):
+        actor = {"switch": topology.switch_of(event.actor)}
+    return {"event": event.name, **actor, "slot": event.slot, "kind": kind.name, "round": number}

@@ -14,6 +14,7 @@ from fanin.sim.checker.published import Published
 from fanin.sim.checker.rounds import Rounds
 from fanin.sim.checker.search import BROKEN, HOLDS, NOT_PROVED, Search, check
 from fanin.sim.checker.system import Event, Faults, System
+from fanin.sim.checker.topology import Topology
 from fanin.sim.switch.reference import ReferenceSwitch, _Round
 from fanin.wire.aggregation import Kind, Protocol
 from tests.sim.checker.one_bit import OneBit
@@ -100,8 +101,8 @@ def test_a_switch_that_adds_a_duplicate_breaks_the_sum(monkeypatch):
 def test_a_switch_that_does_not_answer_again_never_finishes_after_a_loss(monkeypatch):
     real = ReferenceSwitch._receivers
 
-    def silent(active, state, verdict, sender):
-        return [] if verdict == "duplicate" else real(active, state, verdict, sender)
+    def silent(job, verdict, sender):
+        return [] if verdict == "duplicate" else real(job, verdict, sender)
 
     monkeypatch.setattr(ReferenceSwitch, "_receivers", staticmethod(silent))
     assert holds(search()[0]) == ALL
@@ -252,7 +253,7 @@ def test_the_published_protocol_hangs_after_a_loss():
     *before, lost = outcome.counterexamples[FINISH].events
     assert (lost.name, lost.message) == ("lose", Message(Kind.AGG, 2))
     assert before[-1].message == Message(Kind.CONFIRM, 1)
-    assert before[-1].worker == lost.worker
+    assert before[-1].actor == lost.actor
     assert outcome.counterexamples[FINISH].shortest
     more = asked(Published, Faults(losses=2, together=2)).counterexamples[FINISH]
     assert (len(more.events), more.shortest) == (len(before) + 1, False)
@@ -326,7 +327,7 @@ def test_the_chart_shows_who_sent_what_to_whom():
         Event("lose", 1, 0, 1, result),
         Event("deliver late", 1, 0, 1, result),
     ]
-    lines = chart(events, workers=2).splitlines()
+    lines = chart(events, Topology(2)).splitlines()
     assert lines[0].split() == ["worker", "0", "worker", "1", "switch"]
     assert lines[1].endswith("begins: AGG s0 r1")
     assert lines[2].startswith("  2  │──")

@@ -170,8 +170,7 @@ def test_sums_wrap_as_hardware_does():
         {"version": 0},
         {"version": 2},
         {"round": 0},
-        {"kind": Kind.RESULT},
-        {"kind": Kind.CONFIRM},
+        {"kind": 4},
         {"kind": 15},
     ],
 )
@@ -179,6 +178,13 @@ def test_malformed_is_dropped_before_anything_else_is_asked(encap, fault):
     bench = Bench(1, encap=encap)
     assert bench.send(0, **({"kind": Kind.AGG, "job": 99} | fault)) == []  # of a foreign job at that
     assert bench.counted == {"malformed": 1}
+
+
+@pytest.mark.parametrize("kind", [Kind.RESULT, Kind.CONFIRM])
+def test_an_answer_to_a_switch_without_parent_is_foreign(kind):
+    bench = Bench(1)
+    assert bench.send(0, kind) == []
+    assert bench.counted == {"foreign": 1}
 
 
 def test_switchml_has_no_ack_and_aggregates_alike():
