@@ -128,8 +128,8 @@ class JobCounters:
     results: int = 0  # rounds completed: RESULT sent to all members
     confirms: int = 0  # rounds acknowledged by all: CONFIRM sent to all members
     replies: int = 0  # RESULTs and CONFIRMs sent to one member that repeated its packet
-    raised: int = 0  # below the root: AGGs and ACKs sent to the parent once all members have sent theirs
-    repeated: int = 0  # below the root: AGGs and ACKs sent to the parent again, after a member's duplicate
+    to_parent: int = 0  # below the root: AGGs and ACKs sent up, once all members have sent theirs
+    to_parent_again: int = 0  # below the root: AGGs and ACKs sent up again, after a member's duplicate
 
     def as_dict(self) -> dict[str, int]:
         """Return the counters by name."""

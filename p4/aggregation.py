@@ -1,7 +1,8 @@
 """Aggregation program of the switch (docs/systems/aggregation.md), as tables and registers of a pipeline.
 
-:func:`controls` and :func:`parser` describe the program for a configuration, and :mod:`fanin.p4.printer` prints
-the description for a target. A picture and the reasons for the layout are in docs/systems/switch-program.md.
+:func:`controls` describes the program for a configuration, and :mod:`fanin.p4.packets` its packets;
+:mod:`fanin.p4.printer` prints the description for a target. A picture and the reasons for the layout are in
+docs/systems/switch-program.md, the protocol between switches in docs/systems/trees.md.
 
 A slot adds the values of a job's members, one sum per value. Each use of a slot is a round, with a number. A
 packet of a member passes these steps, each of which reads and writes a register at most once:
@@ -9,8 +10,11 @@ packet of a member passes these steps, each of which reads and writes a register
 1. Tables ``agg`` and ``ack`` mark the sender in the slot; ``meta.seen``: members marked before, in this round.
 2. Table ``admission`` checks the sender; ``meta.opened``: the round that the packet opens, or 0.
 3. For an AGG, a control ``Sum`` per value replaces the sum, adds to it, or only reads it.
-4. Table ``verdict`` decides from ``seen`` and ``opened``: answer all members, answer the sender, or drop.
-5. In egress, ``Delivery`` writes each answer's addresses.
+4. Tables ``agg_answer`` and ``ack_answer`` read ``meta.answered``: whether the parent has answered the round.
+5. Table ``verdict`` decides: answer all members, answer the sender, send to the parent, or drop.
+6. In egress, ``Delivery`` writes each packet's addresses.
+
+Below the root of a tree the parent's RESULT replaces the sums, and RESULT and CONFIRM go to all members.
 
 Tables ``rejected`` and ``forward`` take the packets of others. Comments in this description become P4 comments.
 """
@@ -30,12 +34,10 @@ from fanin.p4.description import (
     Drop,
     Execute,
     Flood,
-    Header,
     Key,
     Multicast,
     Operation,
     Register,
-    State,
     Table,
     Unicast,
 )
@@ -45,18 +47,17 @@ from fanin.wire.aggregation import (
     DEFAULT_VALUES,
     MAX_VALUES,
     MAX_WORKERS,
-    VALUE_BITS,
     Encap,
     Kind,
     Protocol,
 )
-from fanin.wire.ethernet import ETHERNET, IPV4, UDP
-from fanin.wire.fields import Field, field_bits
+from fanin.wire.fields import field_bits
 
 MAX_JOBS = 8  # at a time; determines table sizes
 MAX_STATIONS = MAX_JOBS * MAX_WORKERS  # MAC addresses to which other traffic is forwarded
 FLOOD_GROUP = 1  # multicast group of all ports
 AGG_STATE, ACK_STATE = "Aggregation.agg_state", "Aggregation.ack_state"
+AGG_ANSWERED, ACK_ANSWERED = "Aggregation.agg_answered", "Aggregation.ack_answered"
 
 
 class Target(StrEnum):
@@ -101,9 +102,10 @@ class ProgramConfig:
 
     @property
     def stages(self) -> int:
-        """Ingress stages on Tofino: stages of the state plus stages of the sums."""
+        """Ingress stages on Tofino: those of the state, then those of the sums and of the parent's answers."""
         state = [2] * len(self.kinds) + [1]
-        return state_stages(self.slots, state) + -(-self.values // self.sums_per_stage)
+        later_registers = self.values + len(self.answers)
+        return state_stages(self.slots, state) + -(-later_registers // self.sums_per_stage)
 
     @property
     def sums_per_stage(self) -> int:
@@ -116,68 +118,14 @@ class ProgramConfig:
         return self.protocol.to_switch
 
     @property
+    def answers(self) -> tuple[Kind, ...]:
+        """Kinds of packet that a parent sends, in the order of ``kinds``."""
+        return self.protocol.to_worker
+
+    @property
     def verdict_entries(self) -> int:
-        """Entries per job in table ``verdict``."""
-        return len(self.kinds) * (3 * self.workers + 2)
-
-
-def headers(config: ProgramConfig) -> tuple[Header, ...]:
-    """Return the headers in their order on the wire."""
-    values = tuple(Field(f"v{n}", VALUE_BITS, f"value {n}") for n in range(config.values))
-    network = (
-        Header("ipv4", IPV4, "without options; with them a packet is other traffic"),
-        Header("udp", UDP, "the aggregation port is the destination's"),
-    )
-    return (
-        Header("ethernet", ETHERNET, ""),
-        *(network if config.encap is Encap.UDP else ()),
-        Header("aggregation", AGGREGATION, "docs/reference/aggregation-packet.md"),
-        Header("values", values, "partial or full activations; valid in a well-formed packet alone"),
-    )
-
-
-def parser(config: ProgramConfig) -> tuple[State, ...]:
-    """Return the ingress parser's states after the target's own first ones; UDP adds states in the middle."""
-    udp = (
-        State(
-            "parse_ipv4",
-            "ipv4",
-            ("version", "ihl", "flags", "fragment", "protocol"),
-            (("(4, 5, 0 &&& 1, 0, IP_PROTOCOL_UDP)", "parse_udp"),),
-            comment="Options and fragments (more, or an offset) are other traffic.",
-        ),
-        State("parse_udp", "udp", ("destination_port",), (("AGGREGATION_PORT", "parse_aggregation"),)),
-    )
-    kind_names = " or ".join(kind.name for kind in config.kinds)
-    return (
-        State(
-            "parse_ethernet",
-            "ethernet",
-            ("ethertype",),
-            (
-                ("ETHERTYPE_AGGREGATION", "parse_aggregation"),
-                *((("ETHERTYPE_IPV4", "parse_ipv4"),) if config.encap is Encap.UDP else ()),
-            ),
-        ),
-        *(udp if config.encap is Encap.UDP else ()),
-        State(
-            "parse_aggregation",
-            "aggregation",
-            ("version", "kind"),
-            tuple((f"(VERSION, {kind.name})", "check_round") for kind in config.kinds),
-            assignments=(Assign("meta.aggregation", "1"),),
-            comment=f"The program reads only values of packets of this version and of kind {kind_names}.",
-        ),
-        State(
-            "check_round",
-            None,
-            ("round",),
-            (("0", "accept"),),
-            default="parse_values",
-            comment="No round is 0.",
-        ),
-        State("parse_values", "values"),
-    )
+        """Entries per job in table ``verdict``, at most."""
+        return len(self.kinds) * (4 * self.workers + 2) + len(self.answers) * 3
 
 
 def _pair(name: str, kind: Kind, action: str) -> tuple[Register, Action]:
@@ -251,20 +199,20 @@ def _admission(config: ProgramConfig) -> tuple[tuple[Register, ...], tuple[Table
         "check_round",
         current,
         (Case("current", f"{{number}} == {number}", number),),
-        "An ACK opens no round: it belongs to the current round, or it is late.",
+        "An ACK or an answer opens no round: it belongs to the current round, or it is late.",
     )
     admit = Assign("meta.admitted", "1")
-    actions = {
-        Kind.AGG: Action("admit_agg", (admit, Execute(opens, "meta.opened"))),
-        Kind.ACK: Action("admit_ack", (admit, Execute(check, "meta.opened"))),
-    }
+    actions = (
+        Action("admit_agg", (admit, Execute(opens, "meta.opened"))),
+        Action("admit_current", (admit, Execute(check, "meta.opened"))),
+    )
     tables.append(
         Table(
             "admission",
             (Key("kind", "hdr.aggregation.kind"), *sender),
-            tuple(actions[kind] for kind in config.kinds),
-            "Senders that may aggregate: members, within their job's slots.",
-            len(config.kinds) * members,
+            actions,
+            "Senders that may aggregate, within their job's slots: members, and the parent (RESULT, CONFIRM).",
+            len(config.kinds) * members + len(config.answers) * MAX_JOBS,
         )
     )
     return (*registers, current), tuple(tables)
@@ -320,8 +268,51 @@ def _sum(config: ProgramConfig) -> Control:
     )
 
 
+def _parents_answer(kind: Kind, answer: Kind) -> tuple[Register, Table]:
+    """Return the register with the parent's answers to packets of a kind, and the table that accesses it."""
+    name = kind.name.lower()
+    register = Register(
+        f"{name}_answered",
+        ("answered",),
+        f"Below the root: 1 if the parent's {answer.name} of the slot's current round has arrived. A member's "
+        "duplicate then gets the answer; before, it goes to the parent again.",
+    )
+
+    def action(verb: str, case: Case, comment: str) -> Action:
+        operation = Operation(f"{verb}_{name}_answered", register, (case,), comment)
+        return Action(f"{verb}_{name}_answer", (Execute(operation, "meta.answered" if case.result else None),))
+
+    note = action(
+        "note", Case("note", None, "{answered}", {"answered": "1"}), f"A repeated {answer.name} finds the mark."
+    )
+    look = action("look_up", Case("look", None, "{answered}"), "Whether the parent has answered.")
+    forget = action("forget", Case("forget", None, update={"answered": "0"}), "The round is new.")
+    ignore = Action(f"ignore_{name}_answer", ())
+    keys = [Key("kind", "hdr.aggregation.kind"), Key("opened", "meta.opened")]
+    entries = [
+        ConstEntry((answer.name, "0"), ignore.name, "of another round"),
+        ConstEntry((answer.name, "_"), note.name),
+        ConstEntry(("_", "0"), look.name),
+        ConstEntry(("_", "_"), forget.name, "opens a round"),
+    ]
+    if kind is Kind.ACK:  # ``opened`` marks all ACKs of the current round; the first has seen no other
+        keys.append(Key("seen", "meta.seen"))
+        *others, last = [ConstEntry((*entry.match, "_"), entry.action, entry.comment) for entry in entries]
+        first = ConstEntry(("_", "_", "0"), forget.name, "the first of a round")
+        entries = [*others, first, ConstEntry(last.match, look.name)]
+    table = Table(
+        f"{name}_answer",
+        tuple(keys),
+        (note, look, forget, ignore),
+        f"Whether the parent has answered the {name.upper()}s of this round. At a root the mark stays 0.",
+        entries=tuple(entries),
+    )
+    return register, table
+
+
 def _aggregation(config: ProgramConfig) -> Control:
     registers, admission = _admission(config)
+    answers = [_parents_answer(*kinds) for kinds in zip(config.kinds, config.answers, strict=True)]
     answer = (
         Assign("hdr.aggregation.kind", "answer"),
         Assign("hdr.aggregation.bitmap", "members"),
@@ -336,16 +327,19 @@ def _aggregation(config: ProgramConfig) -> Control:
             Key("opened", "meta.opened"),
             Key("seen", "meta.seen"),
             Key("bitmap", "hdr.aggregation.bitmap"),
+            Key("answered", "meta.answered[0:0]"),
         ),
         (
             Action("complete", answer, parameters),
             Action("reply", answer, parameters),
+            Action("to_parent", answer, parameters),
+            Action("to_parent_again", answer, parameters),
             Action("hold", (Drop(),)),
             Action("duplicate", (Drop(),)),
             Action("stale", (Drop(),)),
         ),
-        "Decision on a member's packet. The entries, one per member, stand for `seen | bitmap == members`. A "
-        "reply is multicast, too, to a group of one, so that every answer has a replica id.",
+        "Decision on a packet of a member or the parent. The entries, one per member, stand for `seen | bitmap "
+        "== members`. A packet to one receiver is multicast, too, to a group of one: all have a replica id.",
         MAX_JOBS * config.verdict_entries,
         counted=True,
     )
@@ -376,13 +370,19 @@ def _aggregation(config: ProgramConfig) -> Control:
         "if ({well_formed}) {",
         "    if (hdr.aggregation.kind == AGG) {",
         "        agg.apply();",
-        *(("    } else {", "        ack.apply();") if config.protocol.acknowledges else ()),
+        *(
+            ("    } else if (hdr.aggregation.kind == ACK) {", "        ack.apply();")
+            if config.protocol.acknowledges
+            else ()
+        ),
         "    }",
         "    admission.apply();",
         "}",
         "if (meta.admitted == 1) {",
-        "    if (hdr.aggregation.kind == AGG) {",
+        "    if (hdr.aggregation.kind == AGG || hdr.aggregation.kind == RESULT) {",
         *(f"        {name}.apply(hdr.aggregation, meta, hdr.values.v{n});" for n, name in enumerate(sums)),
+        "        agg_answer.apply();",
+        *(("    } else {", "        ack_answer.apply();") if config.protocol.acknowledges else ()),
         "    }",
         "    verdict.apply();",
         "} else if (meta.aggregation == 1 || !hdr.ethernet.isValid()) {",
@@ -394,9 +394,9 @@ def _aggregation(config: ProgramConfig) -> Control:
     return Control(
         "Aggregation",
         "",
-        (*admission, verdict, rejected, forward),
+        (*admission, *(table for _, table in answers), verdict, rejected, forward),
         apply,
-        registers,
+        (*registers, *(register for register, _ in answers)),
         tuple(("Sum", n) for n in sums),
     )
 
@@ -418,9 +418,9 @@ def _delivery(config: ProgramConfig) -> Control:
         "members",
         (Key("replica", "{replica}", "exact"),),
         (address,),
-        "Writes the member's and the switch's addresses into an answer. Ingress cannot do this, since copies "
+        "Writes the addresses of receiver (member or parent) and switch. Ingress cannot do this, since copies "
         "of a multicast packet differ only in their replica id, which egress reads.",
-        MAX_JOBS * config.workers,
+        MAX_JOBS * (config.workers + 1),
     )
     return Control("Delivery", "", (members,), ("members.apply();",))
 

@@ -92,14 +92,14 @@ def ptf_tests(config: ProgramConfig) -> str:
         version=wire.VERSION,
         ipv4=f"{ethernet.ETHERTYPE_IPV4:#06x}",
         ip_protocol=ethernet.IP_PROTOCOL_UDP,
-        malformed_kinds=tuple(kind.value for kind in Kind if kind not in config.kinds),
+        malformed_kinds=tuple(kind for kind in range(16) if kind not in (*config.kinds, *config.answers)),
         cut=size - 1,
     )
 
 
 def installations(config: ProgramConfig, deployment: Deployment) -> list[Installation]:
     """Return all installations of a fresh switch; jobs take places in their order."""
-    stations = {(m.endpoint.mac, m.port) for job in deployment.jobs for m in job.members}
+    stations = {(s.endpoint.mac, s.port) for job in deployment.jobs for s in job.stations}
     return [
         switch_installation(config, [port.number for port in deployment.ports]),
         *(job_installation(config, job, n, deployment.switch) for n, job in enumerate(deployment.jobs)),

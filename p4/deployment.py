@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin.base.records import Record, open_record
-from fanin.job import SWITCH, Job, Member, check_jobs, worker_endpoint
+from fanin.job import SWITCH, Job, Member, Uplink, check_jobs, worker_endpoint
 from fanin.p4.aggregation import MAX_JOBS, ProgramConfig, Target
 from fanin.p4.installation import check_job
 from fanin.wire.aggregation import Encap, Protocol
@@ -51,9 +51,11 @@ class Deployment:
         if len(self.jobs) > MAX_JOBS:
             raise ValueError(f"the program runs {MAX_JOBS} jobs at a time, not {len(self.jobs)}")
         for job in self.jobs:
-            for member in job.members:
-                if member.port not in numbers:
-                    raise ValueError(f"port {member.port} of job {job.id} is not among the switch's: {numbers}")
+            for station in job.stations:
+                if station.port not in numbers:
+                    raise ValueError(
+                        f"port {station.port} of job {job.id} is not among the switch's: {numbers}"
+                    )
             if self.program:
                 check_job(self.program, job)
 
@@ -80,10 +82,8 @@ def deployment_json(deployment: Deployment) -> str:
             "id": job.id,
             "base": job.base,
             "slots": job.slots,
-            "members": [
-                {"port": member.port, "bitmap": member.bitmap, **_endpoint_json(member.endpoint)}
-                for member in job.members
-            ],
+            "members": [_station_json(member) for member in job.members],
+            **({"uplink": _station_json(job.uplink)} if job.uplink else {}),
         }
         for job in deployment.jobs
     ]
@@ -94,6 +94,10 @@ def deployment_json(deployment: Deployment) -> str:
     text = json.dumps(document, indent=2)
     # Put each member and port on a single line.
     return re.sub(r"\{\s+(\"port\":[^{}]*?)\s+\}", lambda m: "{" + re.sub(r"\s+", " ", m[1]) + "}", text) + "\n"
+
+
+def _station_json(station: Member | Uplink) -> dict[str, Any]:
+    return {"port": station.port, "bitmap": station.bitmap, **_endpoint_json(station.endpoint)}
 
 
 def _endpoint_json(endpoint: Endpoint) -> dict[str, Any]:
@@ -161,4 +165,8 @@ def _job(record: Record) -> Job:
         if identities.count(identity) > 1:
             raise record.error(f"two members with port {identity[0]} and bitmap {identity[1]}")
     number, base, slots = (record.integer(name) for name in ("id", "base", "slots"))
-    return record.build(lambda: Job(number, base, slots, tuple(members)))
+    uplink = None
+    if "uplink" in record.value:
+        link = record.record("uplink")
+        uplink = Uplink(_port_number(link), link.integer("bitmap"), _endpoint(link))
+    return record.build(lambda: Job(number, base, slots, tuple(members), uplink))

@@ -10,6 +10,7 @@ from typing import ClassVar
 import jinja2
 
 from fanin.p4 import aggregation as program
+from fanin.p4 import packets
 from fanin.p4.aggregation import ProgramConfig
 from fanin.p4.description import Assign, Control, Header, Operation, Register, State, Statement, Table
 from fanin.wire import aggregation as wire
@@ -74,7 +75,7 @@ class Printer(ABC):
                 config=self.config,
                 udp=self.udp,
                 declarations="\n".join(self.declarations()),
-                states="\n".join(indent(self.states(program.parser(self.config)))),
+                states="\n".join(indent(self.states(packets.parser(self.config)))),
                 controls={c.name: "\n".join(indent(self.control(c))) for c in controls},
                 comments={c.name: "\n".join(comment(c.comment)) for c in controls},
                 ipv4=[field.name for field in ethernet.IPV4 if field.name != "checksum"],
@@ -86,7 +87,7 @@ class Printer(ABC):
         constants = [
             (16, "ETHERTYPE_AGGREGATION", f"{wire.ETHERTYPE_AGGREGATION:#06x}"),
             (4, "VERSION", wire.VERSION),
-            *((4, kind.name, kind.value) for kind in self.config.kinds),  # kinds of answers are in entries
+            *((4, kind.name, kind.value) for kind in sorted((*self.config.kinds, *self.config.answers))),
             (32, "SLOTS", self.config.slots),
             (16, "FLOOD_GROUP", program.FLOOD_GROUP),
         ]
@@ -97,9 +98,9 @@ class Printer(ABC):
                 (16, "AGGREGATION_PORT", ethernet.UDP_PORT),
             ]
         lines = [f"const bit<{bits}> {name} = {value};" for bits, name, value in constants]
-        for header in program.headers(self.config):
+        for header in packets.headers(self.config):
             lines += ["", *self._header(header)]
-        members = [f"{header.name}_t {header.name};" for header in program.headers(self.config)]
+        members = [f"{header.name}_t {header.name};" for header in packets.headers(self.config)]
         return [*lines, "", *block("struct headers_t", members)]
 
     @staticmethod

@@ -9,10 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fanin.job import SLOTS, Job, Member
+from fanin.job import SLOTS, Job, Member, Uplink
 from fanin.p4.aggregation import ACK_STATE, AGG_STATE, MAX_JOBS, ProgramConfig, controls, register_words
 from fanin.p4.control import Exact, TableEntry, Ternary
-from fanin.p4.installation import ADMISSION, DELIVERY, VERDICT, place_of_group, replica_id
+from fanin.p4.installation import (
+    ADMISSION,
+    DELIVERY,
+    VERDICT,
+    parent_replica_id,
+    place_of_group,
+    replica_id,
+)
 from fanin.wire.aggregation import Encap, Kind, Protocol
 from fanin.wire.ethernet import Endpoint
 
@@ -39,7 +46,7 @@ def program_config(
     try:
         config = ProgramConfig(
             protocol=Protocol.P4SGD if ACK_STATE in registers else Protocol.SWITCHML,
-            workers=tables[DELIVERY] // MAX_JOBS,
+            workers=tables[DELIVERY] // MAX_JOBS - 1,
             slots=registers[AGG_STATE],
             values=sum(name.endswith(".total") for name in registers),
             encap=Encap.UDP if "ip" in actions["Delivery.address"] else Encap.L2,
@@ -56,6 +63,7 @@ def program_config(
 def running_jobs(config: ProgramConfig, entries: Iterable[TableEntry]) -> list[RunningJob]:
     """Return the jobs that ``entries`` of ``JOB_TABLES`` describe, by place."""
     senders: dict[int, list[TableEntry]] = {}
+    parents: dict[int, TableEntry] = {}
     places: dict[int, int] = {}
     addresses: dict[int, Mapping[str, int]] = {}
     for entry in entries:
@@ -63,10 +71,15 @@ def running_jobs(config: ProgramConfig, entries: Iterable[TableEntry]) -> list[R
             addresses[_value(entry, "replica")] = entry.parameters
         elif entry.action == "Aggregation.admit_agg":
             senders.setdefault(_value(entry, "job"), []).append(entry)
-        elif entry.action == "Aggregation.complete" and _value(entry, "kind") == Kind.AGG:
+        elif entry.table == ADMISSION and _value(entry, "kind") == Kind.RESULT:
+            parents[_value(entry, "job")] = entry
+        elif (
+            entry.action in ("Aggregation.complete", "Aggregation.to_parent")
+            and _value(entry, "kind") == Kind.AGG
+        ):
             places[_value(entry, "job")] = place_of_group(entry.parameters["to"])
     jobs = [
-        _job(number, places[number], admissions, addresses)
+        _job(number, places[number], admissions, parents.get(number), addresses)
         for number, admissions in senders.items()
         if number in places
     ]
@@ -74,9 +87,16 @@ def running_jobs(config: ProgramConfig, entries: Iterable[TableEntry]) -> list[R
 
 
 def _job(
-    number: int, place: int, senders: Iterable[TableEntry], addresses: Mapping[int, Mapping[str, int]]
+    number: int,
+    place: int,
+    senders: Iterable[TableEntry],
+    parent: TableEntry | None,
+    addresses: Mapping[int, Mapping[str, int]],
 ) -> RunningJob:
-    """Return the job whose members ``senders`` admit; ``addresses``: parameters of DELIVERY by replica."""
+    """Return a job.
+
+    ``senders`` admit its members, ``parent`` its parent; ``addresses``: parameters of DELIVERY by replica.
+    """
     members, switch, slot_match = [], Endpoint(0, 0), Ternary(0, 0)
     for entry in sorted(senders, key=lambda entry: _value(entry, "bitmap")):
         match = entry.match.get("slot", slot_match)  # a job of all slots has no match on them
@@ -84,12 +104,20 @@ def _job(
         slot_match = match
         bitmap = _value(entry, "bitmap")
         parameters = addresses[replica_id(place, bitmap)]
-        endpoint = Endpoint(parameters["mac"], parameters.get("ip", 0), parameters.get("udp_port", 0))
+        endpoint = _endpoint(parameters)
         switch = Endpoint(parameters["own_mac"], parameters.get("own_ip", 0), parameters.get("own_udp_port", 0))
         members.append(Member(_value(entry, "port"), bitmap, endpoint))
     slots = SLOTS - slot_match.mask  # the mask is SLOTS - slots, for a power of two
-    job = Job(number, slot_match.value, slots, tuple(members))
+    uplink = None
+    if parent:
+        endpoint = _endpoint(addresses[parent_replica_id(place)])
+        uplink = Uplink(_value(parent, "port"), _value(parent, "bitmap"), endpoint)
+    job = Job(number, slot_match.value, slots, tuple(members), uplink)
     return RunningJob(job, place, switch)
+
+
+def _endpoint(parameters: Mapping[str, int]) -> Endpoint:
+    return Endpoint(parameters["mac"], parameters.get("ip", 0), parameters.get("udp_port", 0))
 
 
 def _value(entry: TableEntry, key: str) -> int:

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fanin.job import Job, JobCounters, SwitchCounters, check_jobs
-from fanin.p4.aggregation import ACK_STATE, AGG_STATE, MAX_JOBS, ProgramConfig, state_registers, sum_registers
+from fanin.p4.aggregation import (
+    ACK_ANSWERED,
+    ACK_STATE,
+    AGG_ANSWERED,
+    AGG_STATE,
+    MAX_JOBS,
+    ProgramConfig,
+    state_registers,
+    sum_registers,
+)
 from fanin.p4.control import MulticastGroup, TableEntry
 from fanin.p4.description import WORD_BITS
 from fanin.p4.installation import (
@@ -93,9 +102,9 @@ class ProgramSwitch(Switch):
         self._stations = {station: station_installation(*station) for station in self._members()}
 
     def add_job(self, job: Job) -> None:  # noqa: D102
-        for member in job.members:
-            if member.port not in self.ports:
-                raise ValueError(f"port must be one of {list(self.ports)}, not {member.port!r}")
+        for station in job.stations:
+            if station.port not in self.ports:
+                raise ValueError(f"port must be one of {list(self.ports)}, not {station.port!r}")
         check_jobs([*(active.job for active in self._jobs.values()), job])
         used_places = {active.place for active in self._jobs.values()}
         place = next((place for place in range(MAX_JOBS) if place not in used_places), MAX_JOBS)
@@ -129,8 +138,10 @@ class ProgramSwitch(Switch):
         read = self.pipeline.read_register
         number, seen = read(AGG_STATE, slot)
         sums = tuple(_signed(*read(name, slot)) for name in sum_registers(self.config)) if number else ()
-        ack_state = read(ACK_STATE, slot) if self.config.protocol.acknowledges else (0, 0)
-        return SlotRegisters(number, seen, sums, *ack_state)
+        total = bool(*read(AGG_ANSWERED, slot))
+        if not self.config.protocol.acknowledges:
+            return SlotRegisters(number, seen, sums, 0, 0, total)
+        return SlotRegisters(number, seen, sums, *read(ACK_STATE, slot), total, bool(*read(ACK_ANSWERED, slot)))
 
     def inject(self, port: int, frame: bytes, time: int) -> list[Delivery]:  # noqa: D102
         return [(destination, answer, time) for destination, answer in self.pipeline.process(port, frame)]
@@ -147,9 +158,9 @@ class ProgramSwitch(Switch):
             self._install(self._stations[station])
 
     def _members(self) -> set[tuple[int, int]]:
-        """Return MAC address and port of each member."""
-        members = (member for active in self._jobs.values() for member in active.job.members)
-        return {(member.endpoint.mac, member.port) for member in members}
+        """Return MAC address and port of each member and parent."""
+        stations = (station for active in self._jobs.values() for station in active.job.stations)
+        return {(station.endpoint.mac, station.port) for station in stations}
 
     def _packets(self, entries: Iterable[TableEntry]) -> int:
         return sum(self.pipeline.direct_counter(entry)[0] for entry in entries)

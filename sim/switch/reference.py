@@ -292,8 +292,8 @@ class ReferenceSwitch(Switch):
         if verdict == "stale" or not complete:
             return None
         if job.uplink and not state.answered:
-            counters.raised += verdict == "new"
-            counters.repeated += verdict == "duplicate"
+            counters.to_parent += verdict == "new"
+            counters.to_parent_again += verdict == "duplicate"
             return _Answer([job.uplink], kind, job.uplink.bitmap, b"")
         counters.replies += verdict == "duplicate"
         return _Answer(self._receivers(job, verdict, sender), _ANSWERS[kind], job.bitmap, b"")

@@ -19,8 +19,8 @@ from fanin.wire.aggregation import Encap, Protocol
         ("--slots 131072", "slots must be in 1…65536, not 131072: a packet's slot has 16 bits"),
         ("--slots 48", "slots must be a power of two, not 48: jobs have aligned ranges"),
         (
-            "--target tna --slots 65536 --values 19",
-            "19 values at 65536 slots would take 13 stages, and Tofino has 12: 2 sums of so many slots fit",
+            "--target tna --slots 65536 --values 17",
+            "17 values at 65536 slots would take 13 stages, and Tofino has 12: 2 sums of so many slots fit",
         ),
     ],
 )
@@ -34,11 +34,11 @@ def test_what_the_target_does_not_allow_is_refused_with_limit_and_reason(tmp_pat
 @pytest.mark.parametrize(
     ("slots", "values", "protocol", "stages"),
     [
-        (32768, 8, Protocol.P4SGD, 3),
-        (65536, 8, Protocol.P4SGD, 7),
-        (65536, 8, Protocol.SWITCHML, 6),
-        (32768, 32, Protocol.P4SGD, 9),
-        (65536, 18, Protocol.P4SGD, 12),
+        (32768, 8, Protocol.P4SGD, 4),
+        (65536, 8, Protocol.P4SGD, 8),
+        (65536, 8, Protocol.SWITCHML, 7),
+        (32768, 32, Protocol.P4SGD, 10),
+        (65536, 16, Protocol.P4SGD, 12),
     ],
 )
 def test_stages_follow_from_registers(slots, values, protocol, stages):

@@ -14,7 +14,7 @@ from fanin.wire.aggregation import Encap, Protocol
 # (workers, slots, values)
 SIZES = {
     Target.V1MODEL: [(1, 1, 1), (4, 32768, 8), (32, 65536, 32), (3, 64, 5)],
-    Target.TNA: [(1, 256, 1), (4, 32768, 8), (32, 32768, 8), (8, 65536, 8), (32, 16384, 32), (2, 65536, 18)],
+    Target.TNA: [(1, 256, 1), (4, 32768, 8), (32, 32768, 8), (8, 65536, 8), (32, 16384, 32), (2, 65536, 16)],
 }
 BACKENDS = {Target.V1MODEL: pytest.mark.needs("p4c"), Target.TNA: pytest.mark.needs("p4c-tofino")}
 CASES = [

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fanin.base.errors import InputError
-from fanin.job import SWITCH, Job, Member, worker_endpoint
+from fanin.job import SWITCH, Job, Member, Uplink, worker_endpoint
 from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.p4.deployment import Deployment, Port, default_deployment, deployment_json, load_deployment
 from fanin.wire.ethernet import Endpoint
@@ -26,8 +26,9 @@ def _load(tmp_path, document):
 
 def test_a_deployment_comes_back_as_it_was_written(tmp_path):
     members = Member(4, 1, worker_endpoint(0)), Member(4, 2, Endpoint(0x123456789ABC, 0x7F000001, 5))
-    jobs = Job(1, 0, 256, members), Job(255, 256, 16, (Member(7, 0x8000_0000, worker_endpoint(9)),))
-    deployment = Deployment(SWITCH, (Port(4, "25G", "FC"), Port(7)), jobs)
+    uplink = Uplink(9, 0x4000_0000, Endpoint(0x0234, 0x7F000002, 6))
+    jobs = Job(1, 0, 256, members, uplink), Job(255, 256, 16, (Member(7, 0x8000_0000, worker_endpoint(9)),))
+    deployment = Deployment(SWITCH, (Port(4, "25G", "FC"), Port(7), Port(9)), jobs)
     assert _load(tmp_path, deployment_json(deployment)) == deployment
 
 
@@ -47,6 +48,7 @@ def _change(document, place, value):
 
 
 JOB, MEMBER = ("jobs", 0), ("jobs", 0, "members", 1)
+UPLINK = {"port": 9, "bitmap": 1, "mac": "02:00:00:01:00:00"}
 WRONG = [
     ((*MEMBER, "port"), None, 'jobs[0].members[1]: "port" is missing'),
     ((*MEMBER, "port"), "1", 'jobs[0].members[1]: "port" must be an integer in 0…510, not "1"'),
@@ -63,6 +65,13 @@ WRONG = [
     ((*JOB, "base"), 1, "jobs[0]: base must be a multiple of slots"),
     ((*JOB, "id"), 256, "jobs[0]: job id must be 0 to 255"),
     ((*JOB, "members"), {}, 'jobs[0]: "members" must be a list, not {}'),
+    ((*JOB, "uplink"), 7, "jobs[0].uplink: must be an object, not 7"),
+    ((*JOB, "uplink"), {"port": 9}, 'jobs[0].uplink: "bitmap" is missing'),
+    ((*JOB, "uplink"), UPLINK, "job.json: port 9 of job 1 is not among the switch's: [0, 1]"),
+    ((*JOB, "uplink"), {**UPLINK, "port": 1}, "jobs[0]: port 1 of the uplink is also a member's"),
+    ((*JOB, "uplink"), {**UPLINK, "bitmap": 3}, "jobs[0]: bitmap must have exactly one of 32 bits set"),
+    ((*JOB, "uplink"), {**UPLINK, "mac": "x"}, 'jobs[0].uplink: "mac" must be like'),
+    ((*JOB, "uplink"), {**UPLINK, "name": "a"}, 'jobs[0].uplink: "name" is not known here'),
     (("jobs", 0), 7, "jobs[0]: must be an object, not 7"),
     (("ports", 1, "speed"), "1T", 'ports[1]: "speed" must be one of 10G'),
     (("ports", 1, "port"), 0, "job.json: ports must be named once each, not [0, 0]"),

@@ -7,6 +7,7 @@
  * A worker's AGG adds its values to a slot's sums; with the last member's, RESULT with the sums goes to all.
  * ACK and CONFIRM, which free the slot, work the same way on registers of their own. Rounds count a
  * slot's uses, so nothing is ever cleared: the first packet of a round replaces what the last one left.
+ * Below the root of a tree, AGG and ACK of a whole slot go to the parent, and its answers to all members.
  * The tables of jobs and stations are filled by a control plane from job.json.
  */
 #include <core.p4>
@@ -18,7 +19,9 @@ const bit<8> IP_PROTOCOL_UDP = 17;
 const bit<16> AGGREGATION_PORT = 34997;
 const bit<4> VERSION = 1;
 const bit<4> AGG = 0;
+const bit<4> RESULT = 1;
 const bit<4> ACK = 2;
+const bit<4> CONFIRM = 3;
 const bit<32> SLOTS = 32768;
 const bit<16> FLOOD_GROUP = 1;
 
@@ -85,8 +88,9 @@ struct headers_t {
 struct metadata_t {
     bit<1>  aggregation;  // the packet is, or was meant to be, one of ours
     bit<1>  admitted;     // from a member, for a slot of its job
-    bit<32> opened;       // the round, when the packet opens it; else 0 (of an ACK: when it is the current one)
+    bit<32> opened;       // the round that an AGG opens, or that any other packet belongs to; else 0
     bit<32> seen;         // members seen before it in its round
+    bit<32> answered;     // 1 if the parent has answered its round
     bit<1>  answer;       // egress: goes to a member, so checksums are to be made
 }
 
@@ -127,13 +131,16 @@ parser PacketParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         }
     }
 
-    // The program reads only values of packets of this version and of kind AGG or ACK.
+    // The program reads only values of packets of this version and of kind AGG or RESULT
+    // or ACK or CONFIRM.
     state parse_aggregation {
         meta.aggregation = 1;
         packet.extract(hdr.aggregation);
         transition select(hdr.aggregation.version, hdr.aggregation.kind) {
             (VERSION, AGG): check_round;
+            (VERSION, RESULT): check_round;
             (VERSION, ACK): check_round;
+            (VERSION, CONFIRM): check_round;
             default: accept;
         }
     }
@@ -243,6 +250,14 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
     // stale one.
     register<bit<32>>(SLOTS) current_round;
 
+    // Below the root: 1 if the parent's RESULT of the slot's current round has arrived. A
+    // member's duplicate then gets the answer; before, it goes to the parent again.
+    register<bit<32>>(SLOTS) agg_answered;
+
+    // Below the root: 1 if the parent's CONFIRM of the slot's current round has arrived. A
+    // member's duplicate then gets the answer; before, it goes to the parent again.
+    register<bit<32>>(SLOTS) ack_answered;
+
     Sum() sum0;
     Sum() sum1;
     Sum() sum2;
@@ -324,14 +339,15 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         current_round.write((bit<32>)hdr.aggregation.slot, number);
         meta.opened = result;
     }
-    action admit_ack() {
+    action admit_current() {
         meta.admitted = 1;
         bit<32> number;
         current_round.read(number, (bit<32>)hdr.aggregation.slot);
         bool current = number == hdr.aggregation.round;
         meta.opened = current ? hdr.aggregation.round : 0;
     }
-    // Senders that may aggregate: members, within their job's slots.
+    // Senders that may aggregate, within their job's slots: members, and the parent
+    // (RESULT, CONFIRM).
     table admission {
         key = {
             hdr.aggregation.kind: ternary @name("kind");
@@ -342,11 +358,93 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         }
         actions = {
             admit_agg;
-            admit_ack;
+            admit_current;
             @defaultonly NoAction;
         }
         const default_action = NoAction();
-        size = 64;
+        size = 80;
+    }
+
+    action note_agg_answer() {
+        bit<32> answered;
+        agg_answered.read(answered, (bit<32>)hdr.aggregation.slot);
+        bit<32> result = answered;
+        answered = 1;
+        agg_answered.write((bit<32>)hdr.aggregation.slot, answered);
+        meta.answered = result;
+    }
+    action look_up_agg_answer() {
+        bit<32> answered;
+        agg_answered.read(answered, (bit<32>)hdr.aggregation.slot);
+        meta.answered = answered;
+    }
+    action forget_agg_answer() {
+        bit<32> answered = 0;
+        agg_answered.write((bit<32>)hdr.aggregation.slot, answered);
+    }
+    action ignore_agg_answer() {}
+    // Whether the parent has answered the AGGs of this round. At a root the mark stays 0.
+    table agg_answer {
+        key = {
+            hdr.aggregation.kind: ternary @name("kind");
+            meta.opened: ternary @name("opened");
+        }
+        actions = {
+            note_agg_answer;
+            look_up_agg_answer;
+            forget_agg_answer;
+            ignore_agg_answer;
+            @defaultonly NoAction;
+        }
+        const default_action = NoAction();
+        const entries = {
+            (RESULT, 0): ignore_agg_answer();  // of another round
+            (RESULT, _): note_agg_answer();
+            (_, 0): look_up_agg_answer();
+            (_, _): forget_agg_answer();  // opens a round
+        }
+    }
+
+    action note_ack_answer() {
+        bit<32> answered;
+        ack_answered.read(answered, (bit<32>)hdr.aggregation.slot);
+        bit<32> result = answered;
+        answered = 1;
+        ack_answered.write((bit<32>)hdr.aggregation.slot, answered);
+        meta.answered = result;
+    }
+    action look_up_ack_answer() {
+        bit<32> answered;
+        ack_answered.read(answered, (bit<32>)hdr.aggregation.slot);
+        meta.answered = answered;
+    }
+    action forget_ack_answer() {
+        bit<32> answered = 0;
+        ack_answered.write((bit<32>)hdr.aggregation.slot, answered);
+    }
+    action ignore_ack_answer() {}
+    // Whether the parent has answered the ACKs of this round. At a root the mark stays 0.
+    table ack_answer {
+        key = {
+            hdr.aggregation.kind: ternary @name("kind");
+            meta.opened: ternary @name("opened");
+            meta.seen: ternary @name("seen");
+        }
+        actions = {
+            note_ack_answer;
+            look_up_ack_answer;
+            forget_ack_answer;
+            ignore_ack_answer;
+            @defaultonly NoAction;
+        }
+        const default_action = NoAction();
+        const entries = {
+            (CONFIRM, 0, _): ignore_ack_answer();  // of another round
+            (CONFIRM, _, _): note_ack_answer();
+            (_, 0, _): look_up_ack_answer();
+            (_, _, 0): forget_ack_answer();  // the first of a round
+            (_, _, _): look_up_ack_answer();
+        }
     }
 
     direct_counter(CounterType.packets) verdict_counter;
@@ -360,6 +458,16 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         hdr.aggregation.bitmap = members;
         standard.mcast_grp = to;
     }
+    action to_parent(bit<4> answer, bit<32> members, bit<16> to) {
+        hdr.aggregation.kind = answer;
+        hdr.aggregation.bitmap = members;
+        standard.mcast_grp = to;
+    }
+    action to_parent_again(bit<4> answer, bit<32> members, bit<16> to) {
+        hdr.aggregation.kind = answer;
+        hdr.aggregation.bitmap = members;
+        standard.mcast_grp = to;
+    }
     action hold() {
         mark_to_drop(standard);
     }
@@ -369,9 +477,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
     action stale() {
         mark_to_drop(standard);
     }
-    // Decision on a member's packet. The entries, one per member, stand for `seen | bitmap
-    // == members`. A reply is multicast, too, to a group of one, so that every answer has
-    // a replica id.
+    // Decision on a packet of a member or the parent. The entries, one per member, stand
+    // for `seen | bitmap == members`. A packet to one receiver is multicast, too, to a
+    // group of one: all have a replica id.
     table verdict {
         key = {
             hdr.aggregation.kind: ternary @name("kind");
@@ -379,17 +487,20 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
             meta.opened: ternary @name("opened");
             meta.seen: ternary @name("seen");
             hdr.aggregation.bitmap: ternary @name("bitmap");
+            meta.answered[0:0]: ternary @name("answered");
         }
         actions = {
             complete;
             reply;
+            to_parent;
+            to_parent_again;
             hold;
             duplicate;
             stale;
             @defaultonly NoAction;
         }
         const default_action = NoAction();
-        size = 224;
+        size = 336;
         counters = verdict_counter;
     }
 
@@ -449,13 +560,13 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         if (hdr.values.isValid() && standard.checksum_error == 0) {
             if (hdr.aggregation.kind == AGG) {
                 agg.apply();
-            } else {
+            } else if (hdr.aggregation.kind == ACK) {
                 ack.apply();
             }
             admission.apply();
         }
         if (meta.admitted == 1) {
-            if (hdr.aggregation.kind == AGG) {
+            if (hdr.aggregation.kind == AGG || hdr.aggregation.kind == RESULT) {
                 sum0.apply(hdr.aggregation, meta, hdr.values.v0);
                 sum1.apply(hdr.aggregation, meta, hdr.values.v1);
                 sum2.apply(hdr.aggregation, meta, hdr.values.v2);
@@ -464,6 +575,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
                 sum5.apply(hdr.aggregation, meta, hdr.values.v5);
                 sum6.apply(hdr.aggregation, meta, hdr.values.v6);
                 sum7.apply(hdr.aggregation, meta, hdr.values.v7);
+                agg_answer.apply();
+            } else {
+                ack_answer.apply();
             }
             verdict.apply();
         } else if (meta.aggregation == 1 || !hdr.ethernet.isValid()) {
@@ -490,7 +604,7 @@ control Delivery(inout headers_t hdr, inout metadata_t meta, inout standard_meta
         hdr.udp.source_port = own_udp_port;
         hdr.udp.checksum = 0;
     }
-    // Writes the member's and the switch's addresses into an answer. Ingress cannot do
+    // Writes the addresses of receiver (member or parent) and switch. Ingress cannot do
     // this, since copies of a multicast packet differ only in their replica id, which
     // egress reads.
     table members {
@@ -502,7 +616,7 @@ control Delivery(inout headers_t hdr, inout metadata_t meta, inout standard_meta
             @defaultonly NoAction;
         }
         const default_action = NoAction();
-        size = 32;
+        size = 40;
     }
 
     apply {

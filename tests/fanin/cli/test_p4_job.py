@@ -74,7 +74,7 @@ def test_jobs_are_added_counted_reset_and_removed(fake, run, emit):
     found = documented("p4 job stats", out)
     assert status == 0
     assert found["switch"]["flooded"] == 4
-    assert found["jobs"].keys() == {"3", "200"}
+    assert found["jobs"].keys() == {"3", "77", "200"}
     assert found["jobs"]["3"]["stale"] == 2 * 7  # an entry for AGG, one for ACK
     assert json.loads(run("stats", 200, "--json")[1])["jobs"].keys() == {"200"}
     assert "job 200" in run("stats")[1]
@@ -88,8 +88,8 @@ def test_jobs_are_added_counted_reset_and_removed(fake, run, emit):
 
 
 def test_all_jobs_of_the_file_are_added_in_one_go(fake, run, emit):
-    assert run("add", emit(*JOBS))[1].count("added") == 2
-    assert json.loads(run("stats", "--json")[1])["jobs"].keys() == {"3", "200"}
+    assert run("add", emit(*JOBS))[1].count("added") == 3
+    assert json.loads(run("stats", "--json")[1])["jobs"].keys() == {"3", "77", "200"}
 
 
 def test_nobody_at_the_address(capsys):
@@ -119,7 +119,7 @@ def test_a_folder_without_jobs(run, emit):
 
 
 def test_a_job_that_nobody_knows(run, emit):
-    _refused(run("add", emit(*JOBS), 4), "job.json: has no job 4; it has 3, 200")
+    _refused(run("add", emit(*JOBS), 4), "job.json: has no job 4; it has 3, 200, 77")
     run("add", emit(*JOBS), 3)
     for action in ("remove", "reset", "stats"):
         _refused(run(action, 4), "runs no job 4; it runs 3")

@@ -5,8 +5,11 @@ import pytest
 from fanin.cli.main import main
 from fanin.job import SWITCH, Job, Member, worker_endpoint
 from fanin.p4.aggregation import ProgramConfig, Target
+from fanin.p4.companions import ptf_tests
+from fanin.p4.deployment import Deployment, Port, deployment_json, load_deployment
 from fanin.sim.switch.emitted import embedded_switch
 from fanin.sim.switch.reference import ReferenceSwitch
+from fanin.tree import parse_shape, tree_of
 from fanin.wire.aggregation import AggPacket, Encap, Kind, Protocol, encode
 from tests.p4.bridge import run_tests
 from tests.sim.switch.traffic import JOBS, PORTS, compare
@@ -52,6 +55,25 @@ def test_the_ptf_tests_pass(tmp_path, capsys, encap, target, workers):
     config = ProgramConfig(target=target, encap=encap, workers=workers, slots=64)
     switch = embedded_switch(config, endpoint=SWITCH, ports=range(workers))
     assert set(run_tests(tmp_path, switch).values()) == {None}
+
+
+@pytest.mark.parametrize("encap", list(Encap))
+@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_ptf_tests_pass_below_the_root(tmp_path, target, protocol, encap):
+    config = ProgramConfig(target=target, encap=encap, protocol=protocol, workers=4, slots=64)
+    root, leaf = tree_of(parse_shape("1x3"), job=5, base=0, slots=32)
+    for part, ports in ((root, 1), (leaf, 4)):
+        deployment = Deployment(part.endpoint, tuple(map(Port, range(ports))), (part.part,), config)
+        folder = tmp_path / part.name
+        (folder / "ptf").mkdir(parents=True)
+        (folder / "job.json").write_text(deployment_json(deployment))
+        assert load_deployment(folder / "job.json") == deployment
+        (folder / "ptf" / "aggregation_test.py").write_text(ptf_tests(config))
+        switch = embedded_switch(config, endpoint=part.endpoint, ports=range(ports))
+        outcomes = run_tests(folder, switch)
+        assert set(outcomes.values()) == {None}
+        assert len(outcomes) == 7 + protocol.acknowledges + 3 * (part is leaf)
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -5,7 +5,9 @@ import random
 import pytest
 
 from fanin.golden.aggregation import WorkerEndpoint
+from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.sim.switch.base import Job, Member
+from fanin.sim.switch.emitted import embedded_switch
 from fanin.sim.switch.reference import ReferenceSwitch
 from fanin.tree import parse_shape, tree_of, workers_of
 from fanin.wire.aggregation import (
@@ -58,7 +60,7 @@ def test_the_last_members_agg_goes_up_with_the_sums_and_the_own_bit():
     assert leaf.send(1, Kind.AGG, values=[10] * 8) == [
         (2, AggPacket(Kind.AGG, 7, BASE, 1, 0b10, tuple(v + 10 for v in range(8))))
     ]
-    assert leaf.counted == {"aggregated": 2, "raised": 1}
+    assert leaf.counted == {"aggregated": 2, "to_parent": 1}
 
 
 def test_a_duplicate_goes_up_again_until_the_total_is_known():
@@ -72,9 +74,9 @@ def test_a_duplicate_goes_up_again_until_the_total_is_known():
     assert leaf.send(1, Kind.AGG, values=[2] * 8) == [(1, total)], "alone, and the total"
     assert leaf.counted == {
         "aggregated": 2,
-        "raised": 1,
+        "to_parent": 1,
         "duplicate": 3,
-        "repeated": 1,
+        "to_parent_again": 1,
         "results": 1,
         "replies": 1,
     }
@@ -113,8 +115,8 @@ def test_acks_go_up_and_a_confirm_comes_down_once():
     assert leaf.counted == {
         "aggregated": 3,
         "acknowledged": 2,
-        "raised": 2,
-        "repeated": 1,
+        "to_parent": 2,
+        "to_parent_again": 1,
         "duplicate": 4,
         "results": 1,
         "confirms": 1,
@@ -172,14 +174,12 @@ def test_a_leaf_of_one_job_may_be_the_root_of_another():
 class Fabric:
     """A tree of switches with golden workers; a frame in flight is lost, copied or overtaken at random."""
 
-    def __init__(self, shape, protocol, rng, faults):
+    def __init__(self, shape, protocol, rng, faults, target=None):
         self.rng, self.faults, self.protocol = rng, faults, protocol
         switches = tree_of(shape, job=1, base=BASE, slots=SLOTS)
         self.switches, self.ends = {}, {}
         for switch in switches:
-            self.switches[switch.name] = ReferenceSwitch(
-                endpoint=switch.endpoint, ports=33, values=2, protocol=protocol
-            )
+            self.switches[switch.name] = self.make_switch(switch.endpoint, target)
             self.switches[switch.name].add_job(switch.part)
         by_name = {switch.name: switch for switch in switches}
         self.worker_at, self.bit = {}, {}
@@ -195,6 +195,15 @@ class Fabric:
             for w in range(workers_of(shape))
         ]
         self.flying = []
+
+    def make_switch(self, endpoint, target):
+        """The reference switch, or the emitted program of a target."""
+        if target is None:
+            return ReferenceSwitch(endpoint=endpoint, ports=33, values=2, protocol=self.protocol)
+        config = ProgramConfig(
+            target=target, protocol=self.protocol, workers=4, slots=16, values=2, encap=Encap.L2
+        )
+        return embedded_switch(config, endpoint=endpoint, ports=range(5))
 
     def send(self, source, frame):
         if self.rng.random() < self.faults:
@@ -250,4 +259,12 @@ def test_every_worker_gets_every_sum_once_and_in_order(text, protocol, faults):
     if not faults:
         root = fabric.switches["switch"].job_counters(1)
         assert root.results == 12
-        assert (root.raised, root.repeated) == (0, 0)
+        assert (root.to_parent, root.to_parent_again) == (0, 0)
+
+
+@pytest.mark.parametrize("target", list(Target))
+@pytest.mark.parametrize("protocol", list(Protocol))
+def test_emitted_programs_make_a_tree(target, protocol):
+    fabric = Fabric(parse_shape("2x1+2"), protocol, random.Random(new_seed()), 0.05, target)
+    fas = fabric.run(12, lambda worker, operation: (worker * operation, -worker))
+    assert fas == [[(15 * operation, -15) for operation in range(12)]] * 6

@@ -1,16 +1,16 @@
 """Random traffic for a switch, and several switches side by side: every frame out and every register alike.
 
 Frames are valid, duplicate, stale, foreign, truncated, malformed and corrupt ones of several jobs, and other
-traffic. What is out of contract (docs/systems/aggregation.md) is left out: a member that begins the next
-round before all
-have acknowledged the last, and an ACK ahead of its AGGs.
+traffic. The switch is the only one of two jobs, and below the root in a third. What is out of contract
+(docs/systems/aggregation.md, trees.md) is left out: a member that begins the next round before all have
+acknowledged the last, an ACK ahead of its RESULT, an answer of the parent to what it was not sent.
 """
 
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from fanin.job import SWITCH, Job, Member, worker_endpoint
+from fanin.job import SWITCH, Job, Member, Uplink, worker_endpoint
 from fanin.sim.switch.base import Switch
 from fanin.sim.switch.reference import ReferenceSwitch
 from fanin.wire.aggregation import ROUND_MAX, AggPacket, Encap, Kind, decode_payload, encode, header_length
@@ -21,6 +21,13 @@ PORTS = 6
 JOBS = (
     Job(3, 8, 8, tuple(Member(port, 1 << w, worker_endpoint(w)) for w, port in enumerate((0, 0, 1, 2)))),
     Job(200, 4, 2, (Member(2, 1, Endpoint(0x02AB, 0x0B000001, 1111)), Member(4, 8, Endpoint(0x02AC, 9, 2)))),
+    Job(
+        77,
+        16,
+        4,
+        (Member(1, 2, Endpoint(0x02AD, 11, 3)), Member(3, 4, Endpoint(0x02AE, 12, 4))),
+        Uplink(5, 16, Endpoint(0x02AF, 13, 5)),
+    ),
 )
 
 
@@ -37,6 +44,7 @@ class Traffic:
         """``number`` frames, each with the port that it arrives at."""
         kinds = [
             self._next,
+            self._answer,
             self._again,
             self._stale,
             self._foreign,
@@ -45,13 +53,13 @@ class Traffic:
             self._other,
         ]
         while number:
-            (make,) = self.rng.choices(kinds, (50, 15, 8, 8, 6, 8, 5))
+            (make,) = self.rng.choices(kinds, (50, 15, 15, 8, 8, 6, 8, 5))
             port, frame = make()
             if len(frame) >= self.shortest and self._in_contract(frame):
                 yield port, frame
                 number -= 1
 
-    def _packet(self, member: Member, packet: AggPacket) -> tuple[int, bytes]:
+    def _packet(self, member: Member | Uplink, packet: AggPacket) -> tuple[int, bytes]:
         switch = Endpoint(self.rng.getrandbits(48), SWITCH.ip)  # it does not look at the destination MAC
         frame = encode(packet, encap=self.encap, source=member.endpoint, destination=switch)
         extra = self.rng.choice((b"", b"", b"", self.rng.randbytes(self.rng.randrange(40))))
@@ -84,6 +92,19 @@ class Traffic:
         member = self.rng.choice([m for m in job.members if not m.bitmap & seen] or job.members)
         return self._packet(member, self._make(job, index, kind, number, member.bitmap))
 
+    def _answer(self) -> tuple[int, bytes]:
+        """What the parent would send, once or again, or for a round that is over."""
+        job = self.rng.choice([job for job in JOBS if job.uplink])
+        index = self.rng.randrange(job.slots)
+        state, parent = self.reference.registers(job.id, index), self.rng.choice((1, 3, 0xFFFF_FFFF))
+        late = self.rng.random() < 0.1
+        kind, number = Kind.RESULT, state.round
+        if state.total and self.reference.protocol.acknowledges and self.rng.random() < 0.8:
+            kind = Kind.CONFIRM
+        number = number - late & 0xFFFF_FFFF
+        own = job.uplink.bitmap if self.rng.random() < 0.95 else 0
+        return self._packet(job.uplink, self._make(job, index, kind, max(number, 1), parent & ~16 | own))
+
     def _again(self) -> tuple[int, bytes]:
         job, index = self._slot()
         state, member = self.reference.registers(job.id, index), self.rng.choice(job.members)
@@ -110,7 +131,7 @@ class Traffic:
             )
         )
         number = self.reference.registers(job.id, index).round
-        packet = self._make(job, index, self.rng.choice((0, 2)), max(number, 1), member.bitmap)
+        packet = self._make(job, index, self.rng.choice((0, 1, 2, 3)), max(number, 1), member.bitmap)
         port, frame = self._packet(member, replace(packet, **changes))
         return self.rng.choice((port, self.rng.randrange(PORTS))), frame
 
@@ -166,11 +187,19 @@ class Traffic:
 
     def _may_follow(self, job: Job, index: int, packet: AggPacket) -> bool:
         if not self.reference.protocol.acknowledges:
-            return True
+            state = self.reference.registers(job.id, index)
+            return packet.kind != Kind.RESULT or packet.round != state.round or state.seen == job.bitmap
         state = self.reference.registers(job.id, index)
+        added = state.seen == job.bitmap
+        if packet.kind == Kind.RESULT:
+            return packet.round != state.round or added
+        acknowledged = state.ack_round == state.round and state.ack_seen == job.bitmap
+        if packet.kind == Kind.CONFIRM:
+            return packet.round != state.round or acknowledged
         if packet.kind == Kind.ACK:
-            return packet.round != state.round + 1 and (packet.round != state.round or state.seen == job.bitmap)
-        finished = state.ack_round == state.round and state.ack_seen == job.bitmap
+            summed = added and (state.total or not job.uplink)
+            return packet.round != state.round + 1 and (packet.round != state.round or summed)
+        finished = acknowledged and (state.confirmed or not job.uplink)
         return packet.round != state.round + 1 or state.round == 0 or finished
 
 
@@ -209,5 +238,9 @@ def compare(
         assert switch.counters() == judge.counters(), name
     totals = judge.counters().as_dict()
     for job in JOBS:
-        totals |= {f"{job.id} {key}": value for key, value in judge.job_counters(job.id).as_dict().items()}
+        counted = judge.job_counters(job.id).as_dict()
+        if not job.uplink:
+            assert not counted.pop("to_parent")
+            assert not counted.pop("to_parent_again")
+        totals |= {f"{job.id} {key}": value for key, value in counted.items()}
     return totals

@@ -26,8 +26,8 @@ _OVERLAP_NOTE = (
 )
 _NO_DSPS_NOTE = "theirs: Vivado's count, with 4,096 DSPs beside; ours: yosys, mapped without DSPs"
 _STAGES_NOTE = (
-    "with 65,536 slots a stage holds one of our three registers of state, or two of eight sums; with 32,768 "
-    "slots all of it takes 3 stages; p4c's Tofino backend takes as many as computed"
+    "with 65,536 slots a stage holds one of our three registers of state, or two of eight sums and two marks "
+    "for trees; with 32,768 slots all of it takes 4 stages"
 )
 _CASE = "1 worker, D 16384, B 64"
 

@@ -13,7 +13,7 @@ from fanin.p4.aggregation import controls, register_words
 from fanin.sim.switch.bmv2.p4runtime import CompiledProgram
 
 WIDTHS = {"kind": 4, "job": 8, "port": 9, "bitmap": 32, "slot": 16, "opened": 32, "seen": 32, "values": 1}
-WIDTHS |= {"destination": 48, "replica": 16, "bad_checksum": 1}
+WIDTHS |= {"destination": 48, "replica": 16, "bad_checksum": 1, "answered": 1}
 PARAMETERS = {"answer": 4, "members": 32, "to": 16, "mac": 48, "own_mac": 48, "ip": 32, "own_ip": 32}
 PARAMETERS |= {"udp_port": 16, "own_udp_port": 16}
 PREFIXES = {

@@ -102,9 +102,10 @@ def test_configuration_and_jobs_are_read_back(config):
         e for place, job in enumerate(JOBS) for e in job_installation(config, job, 5 - place, SWITCH).entries
     ]
     found = running_jobs(config, [_returned(schema, entry) for entry in entries])
-    assert [(running.job.id, running.place) for running in found] == [(200, 4), (3, 5)]
+    assert [(running.job.id, running.place) for running in found] == [(77, 3), (200, 4), (3, 5)]
     for running, job in zip(found, reversed(JOBS), strict=True):
         assert (running.job.base, running.job.slots, running.job.bitmap) == (job.base, job.slots, job.bitmap)
+        assert (running.job.uplink is None) == (job.uplink is None)
         if config.encap is Encap.UDP:
             assert running == RunningJob(job, running.place, SWITCH)
 
