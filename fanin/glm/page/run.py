@@ -43,10 +43,10 @@ def _round_trip(result: TrainResult) -> str:
 
 def report_of(result: TrainResult) -> Report:
     """Return the page of a run."""
-    options = result.options
+    training = result.training
     run = result.run
     return Report(
-        title=f"{options.data}: {_task(result)}, {_count(options.workers, 'worker')}{_local_nodes(result)}",
+        title=f"{training.data}: {_task(result)}, {_count(training.workers, 'worker')}{_local_nodes(result)}",
         bit_exact=result.bit_exact,
         verdict="bit-exact with the golden model" if result.bit_exact else "differs from the golden model",
         warning=result.warning,
@@ -60,7 +60,7 @@ def report_of(result: TrainResult) -> Report:
         fits={"run": [epoch.fit for epoch in result.epochs], "binary64": result.float64_fit},
         timeline=_timeline(result),
         window=_window_text(len(run.counters)),
-        cycle_ns=1000 / options.clock_mhz,
+        cycle_ns=1000 / training.clock_mhz,
         allreduce_ns=run.allreduce_ns.tolist(),
         allreduce_marks={f"p{share}": result.percentile(share) for share in (50, 99)},
         stalls=[_stalls(result, counters) for counters in run.counters],
@@ -77,13 +77,13 @@ def _count(number: int, noun: str) -> str:
 
 def _local_nodes(result: TrainResult) -> str:
     """Return text about the workers of the simulated nodes; empty if all workers were simulated here."""
-    local_workers = result.options.network.here
+    local_workers = result.training.network.here
     nodes = ", ".join(f"node {index} here is worker {worker}'s" for index, worker in enumerate(local_workers))
     return f" ({nodes})" if local_workers else ""
 
 
 def _task(result: TrainResult) -> str:
-    loss, label = f"{result.options.loss.name.lower()} loss", result.against_the_rest
+    loss, label = f"{result.training.loss.name.lower()} loss", result.against_the_rest
     return loss if label is None else f"{label} against the rest, {loss}"
 
 
@@ -152,33 +152,33 @@ def _cycles(timeline: Timeline, node: int, name: str, delay: int, max_events: in
 
 def _stalls(result: TrainResult, counters: Mapping[str, int]) -> dict[str, int]:
     """Return a node's engine cycles by cause."""
-    engine_cycles = counters["cycles"] * result.options.node.engines
+    engine_cycles = counters["cycles"] * result.training.node.engines
     parts = {cause: counters[counter] for cause, (counter, _) in _CAUSES.items()}
     return parts | {_OTHER: max(engine_cycles - sum(parts.values()), 0)}
 
 
 def _configuration(result: TrainResult) -> dict[str, Rows]:
-    options, shape, node = result.options, result.shape, result.options.node
-    network, link, hbm = options.network, options.network.link, options.hbm
+    training, shape, node = result.training, result.shape, result.training.node
+    network, link, hbm = training.network, training.network.link, training.hbm
     return {
         "Training": [
-            ("data", options.data),
+            ("data", training.data),
             ("samples × columns", f"{shape.samples:,} × {shape.columns:,}"),
-            ("loss", options.loss.name.lower()),
-            ("epochs", f"{options.epochs:,}"),
-            ("mini-batch B", f"{options.batch:,}"),
-            ("learning rate γ", f"{options.lr:g}"),
+            ("loss", training.loss.name.lower()),
+            ("epochs", f"{training.epochs:,}"),
+            ("mini-batch B", f"{training.batch:,}"),
+            ("learning rate γ", f"{training.lr:g}"),
             ("L2 regularisation λ", f"{result.l2:.4g}"),
-            ("seed", str(options.seed)),
+            ("seed", str(training.seed)),
         ],
         "Hardware": [
             ("mode", f"{node.mode.value}{', vanilla' * shape.vanilla}"),
-            ("workers × engines", f"{options.workers} × {node.engines}"),
+            ("workers × engines", f"{training.workers} × {node.engines}"),
             ("features per word", str(node.lanes)),
-            ("precision s", f"{options.precision} bits"),
+            ("precision s", f"{training.precision} bits"),
             ("weights", f"32 bits, {node.frac} fraction"),
             ("words a micro-batch C·s", f"{shape.words_per_micro_batch:,}"),
-            ("clock", f"{options.clock_mhz:g} MHz"),
+            ("clock", f"{training.clock_mhz:g} MHz"),
             *([("memory", f"HBM, ports of a pseudo-channel: {hbm.ports_per_channel}")] if hbm else []),
             ("Verilog, SHA-256", f"{result.verilog_sha256[:12]}…"),
         ],

@@ -84,7 +84,7 @@ def write_failure(
     observed = _observed(trainer, cause_of(failure), result_of(failure) or RunResult())
     diagnosis = diagnose(record_of({**observed, **recovery}), output)
     advice = diagnosis.advice(call.argv, suggest_checkpoint=suggest_checkpoint)
-    title = f"Training on {trainer.options.data}"
+    title = f"Training on {trainer.training.data}"
     write_file(folder / REPORT_FILE, failure_page(title, observed, diagnosis.lines, advice))
     return write_json(folder, {**observed, **recovery})
 
@@ -93,7 +93,7 @@ def _observed(trainer: Trainer, error: str, result: RunResult) -> dict[str, Any]
     """Return the fields of run.json of a run without its results."""
     return {
         "error": error,
-        "options": options_json(trainer.options),
+        "options": options_json(trainer.training),
         **observations(trainer.partial(result)),
     }
 
@@ -107,7 +107,7 @@ def write_model(folder: Path, model: GlmModel) -> None:
 
 def write_switch(folder: Path, trainer: Trainer, course: Course) -> None:
     """Write the switch's program and its job, for ``fanin p4 run --recorded``."""
-    deployment = deployment_of(trainer.nodes.program(trainer.options.network), course)
+    deployment = deployment_of(trainer.nodes.program(trainer.training.network), course)
     assert deployment.program is not None
     write_file(folder / PROGRAM_FILE, program_text(deployment.program))
     write_file(folder / SWITCH_DISSECTOR_FILE, dissector(deployment.program))
