@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 from fanin.glm.page.charts import Span
 from fanin.glm.page.page import Report
-from fanin.report.html import Rows
+from fanin.report.html import Rows, Tables, joined
 from fanin.sim.glm.course import Timeline
 from fanin.sim.glm.result import TrainResult
-from fanin.sim.network import FAULTS, NetworkConfig
 
 TIMELINE_NODES = 4
 TIMELINE_BARS = 12  # micro-batches per node: more bars would be too narrow to read
@@ -30,19 +29,14 @@ _CAUSES = {
 _OTHER = "epoch's start and end"
 
 
-def _timeout(network: NetworkConfig) -> str:
-    adaptive = f"follows the round trips, up to {network.ceiling_ns:,.0f} ns"
-    return adaptive if network.adaptive else f"{network.ceiling_ns:,.0f} ns"
-
-
 def _round_trip(result: TrainResult) -> str:
     """Return the longest smoothed round trip of all nodes, with its deviation, in cycles."""
     counters = max(result.run.counters, key=lambda node: node["round_trip"])
     return f"{counters['round_trip']:,} ± {counters['round_trip_deviation']:,} cycles"
 
 
-def report_of(result: TrainResult) -> Report:
-    """Return the page of a run."""
+def report_of(result: TrainResult, options: Tables) -> Report:
+    """Return the page of a run. ``options``: its options."""
     training = result.training
     run = result.run
     return Report(
@@ -65,7 +59,7 @@ def report_of(result: TrainResult) -> Report:
         allreduce_marks={f"p{share}": result.percentile(share) for share in (50, 99)},
         stalls=[_stalls(result, counters) for counters in run.counters],
         causes={cause: style for cause, (_, style) in _CAUSES.items()} | {_OTHER: "overhead"},
-        configuration=_configuration(result),
+        configuration=joined(options, _facts(result)),
         counters=_counters(result),
         epochs=_epochs(result),
     )
@@ -157,39 +151,21 @@ def _stalls(result: TrainResult, counters: Mapping[str, int]) -> dict[str, int]:
     return parts | {_OTHER: max(engine_cycles - sum(parts.values()), 0)}
 
 
-def _configuration(result: TrainResult) -> dict[str, Rows]:
-    training, shape, node = result.training, result.shape, result.training.node
-    network, link, hbm = training.network, training.network.link, training.hbm
+def _facts(result: TrainResult) -> Tables:
+    """Return rows about the data, the supported λ, the nodes and the measured round trip, by heading."""
+    shape, network = result.shape, result.training.network
+    adaptive = f"follows the round trips, up to {network.ceiling_ns:,.0f} ns"
     return {
-        "Training": [
-            ("data", training.data),
-            ("samples × columns", f"{shape.samples:,} × {shape.columns:,}"),
-            ("loss", training.loss.name.lower()),
-            ("epochs", f"{training.epochs:,}"),
-            ("mini-batch B", f"{training.batch:,}"),
-            ("learning rate γ", f"{training.lr:g}"),
-            ("L2 regularisation λ", f"{result.l2:.4g}"),
-            ("seed", str(training.seed)),
-        ],
+        "Run": [("samples × columns", f"{shape.samples:,} × {shape.columns:,}")],
+        "Model": [("l2, rounded", f"{result.l2:.4g}")],
         "Hardware": [
-            ("mode", f"{node.mode.value}{', vanilla' * shape.vanilla}"),
-            ("workers × engines", f"{training.workers} × {node.engines}"),
-            ("features per word", str(node.lanes)),
-            ("precision s", f"{training.precision} bits"),
-            ("weights", f"32 bits, {node.frac} fraction"),
+            ("features per word", str(result.training.node.lanes)),
             ("words a micro-batch C·s", f"{shape.words_per_micro_batch:,}"),
-            ("clock", f"{training.clock_mhz:g} MHz"),
-            *([("memory", f"HBM, ports of a pseudo-channel: {hbm.ports_per_channel}")] if hbm else []),
             ("Verilog, SHA-256", f"{result.verilog_sha256[:12]}…"),
         ],
         "Network": [
-            ("protocol", node.protocol.value),
-            ("encapsulation", node.encap.value),
-            ("link", f"{link.gbps:g} Gb/s, {link.delay_ns:g} ns"),
-            ("switch", f"{network.switch_ns:g} ns"),
-            ("timeout", f"{_timeout(network)}, {network.retries:,} retries"),
+            *([("timeout", adaptive)] if network.adaptive else []),
             ("round trip", _round_trip(result)),
-            *((name, f"{100 * getattr(link, name):g} %") for name in FAULTS),
         ],
     }
 

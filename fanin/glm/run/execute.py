@@ -311,7 +311,7 @@ class _Command:
             return _lost_interface(trainer, end) or end
         self._reporter.comparison()
         result = trainer.compare(end, earlier)
-        self._record = write_result(folder, result, recovery)
+        self._record = write_result(folder, result, self.options, recovery)
         return result
 
     def _write_failure(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from fanin.base.errors import InputError
 from fanin.fixed import LOSSES
@@ -13,6 +13,7 @@ from fanin.glm.run.boards import read_boards
 from fanin.glm.run.options import MEMORY, PORTS, GlmOptions
 from fanin.hbm import MEMORIES, Hbm
 from fanin.runs.call import Call
+from fanin.runs.option import Trait
 from fanin.runs.pairs import parse_stops
 from fanin.runs.ranks import refuse_ranks
 from fanin.runs.shared_options import LINKS
@@ -35,6 +36,7 @@ from fanin.sim.network import (
 from fanin.sim.nic.pace import MAX_SLOWDOWN
 from fanin.wire.aggregation import Encap
 
+_OWN_NETWORK = "does not apply with --on: boards have their own network"
 # Options that GlmTraining has, too, with the same names and values.
 _COPIED = (
     *("target", "workers", "precision", "batch", "vanilla", "epochs", "l2", "bias", "shuffle"),
@@ -64,18 +66,19 @@ def trainers_of(
     return trainers(resolved, boards=boards, wave=wave, loaded=loaded)
 
 
+def lacking(options: GlmOptions) -> Mapping[Trait, str]:
+    """Return the traits that such a run lacks, each with the reason for users."""
+    if options.on is not None:
+        memories = "does not apply with --on: boards have their own memories"
+        return {LINKS: _OWN_NETWORK, MEMORY: memories, PORTS: _OWN_NETWORK}
+    return {PORTS: "needs --ports"} if options.ports is None else {}
+
+
 def _on_boards(options: GlmOptions) -> tuple[GlmTraining, Boards]:
     """Return the training on boards, and the boards. Raises InputError."""
-    network = "does not apply with --on: boards have their own network"
     if options.ports is not None:
-        raise InputError(f"--ports: {network}")
-    options.refuse(
-        {
-            LINKS: network,
-            MEMORY: "does not apply with --on: boards have their own memories",
-            PORTS: network,
-        }
-    )
+        raise InputError(f"--ports: {_OWN_NETWORK}")
+    options.refuse(lacking(options))
     assert options.on is not None
     cluster = read_boards(options.on)
     clocks = [address.core_mhz for address in cluster.addresses]
@@ -98,7 +101,7 @@ def _at_interfaces(options: GlmOptions) -> GlmTraining:
     Raises InputError.
     """
     if options.ports is None:
-        options.refuse({PORTS: "needs --ports"})
+        options.refuse(lacking(options))
         return glm_training(options)
     from fanin.sim.nic.outside import check_interfaces
 
