@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -11,7 +11,13 @@ import jinja2
 
 from fanin import __version__
 
-Rows = Sequence[tuple[str, str]]
+Rows = Sequence[tuple[str, str]]  #: names and values
+Tables = Mapping[str, Rows]  #: tables of names and values, by heading
+
+
+def joined(tables: Tables, more: Tables) -> Tables:
+    """Return the tables with the rows of ``more`` at the end of those with the same heading."""
+    return {heading: [*tables.get(heading, ()), *more.get(heading, ())] for heading in {**tables, **more}}
 
 
 def fill(template: str, **values: Any) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,14 @@ class Diagnosis:
 def record_of(run: Any) -> Record:
     """Return a run in the form of its ``run.json``."""
     return Record(RUN_FILE, "", json.loads(json.dumps(run)))
+
+
+def options_in(folder: Path) -> Mapping[str, Any]:
+    """Return the option values by name of a folder's run; empty if the folder does not record them."""
+    try:
+        return open_record(folder / PROVENANCE_FILE).record("options").value
+    except InputError:
+        return {}
 
 
 def argv_of(folder: Path) -> Sequence[str] | None:

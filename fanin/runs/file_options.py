@@ -12,7 +12,7 @@ from fanin.runs.call import Call
 from fanin.runs.option import FileUse, Options, options_of
 
 #: Names of a command's arguments that are no options of its run: call, cache and form of output.
-_NO_OPTIONS = ("run", "work", "files", "argv", "json", "no_cache", "given")
+_NO_OPTIONS = ("run", "work", "files", "argv", "json", "no_cache", "given", "spreads")
 
 
 @dataclass(frozen=True)

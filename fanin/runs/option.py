@@ -196,10 +196,12 @@ class Group:
 
     - ``title``: the heading; empty for options without one.
     - ``training``: True if the group's options affect training.
+    - ``shown``: True if the run's page shows the group's options.
     """
 
     title: str
     training: bool = True
+    shown: bool = True
 
 
 def option(group: Group, default: Any, meaning: str, metavar: str | None = None, **members: Any) -> Any:
@@ -303,7 +305,7 @@ class Options:
         return ["--", *map(str, values.values())] if values else []
 
 
-OUTPUT = Group("output", training=False)
+OUTPUT = Group("output", training=False, shown=False)
 
 
 @dataclass(frozen=True, kw_only=True)

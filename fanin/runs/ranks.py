@@ -20,7 +20,11 @@ _REPORTED = (0, 1, 2, 130, 143)  # exit statuses for which the command itself ha
 
 
 def add_ranks(parser: argparse.ArgumentParser) -> None:
-    """Declare the options for :func:`run_on_ranks`."""
+    """Declare the options for :func:`run_on_ranks`.
+
+    The parsed arguments have ``spreads``: another command's option ``--ranks`` spreads no simulation.
+    """
+    parser.set_defaults(spreads=True)
     group = parser.add_argument_group("processes").add_mutually_exclusive_group()
     group.add_argument(
         "--ranks", type=int, metavar="N", help="spread the nodes over N processes of this machine"
@@ -36,8 +40,8 @@ def run_on_ranks(args: argparse.Namespace) -> int:
     For several ranks of this machine, the command starts itself once per rank. In these processes
     ``_is_started`` is true: they meet, rank 0 runs the command, and the others simulate their nodes for it.
     """
-    # Without --mpi, --ranks is another option: the number of nodes of nic run.
-    ranks = args.ranks if hasattr(args, "mpi") and args.ranks is not None else 1
+    spreads = getattr(args, "spreads", False)
+    ranks = args.ranks if spreads and args.ranks is not None else 1
     if not 1 <= ranks <= MAX_RANKS:
         raise InputError(f"--ranks must be in 1…{MAX_RANKS}, not {ranks}")
     is_spread = ranks > 1
@@ -45,7 +49,7 @@ def run_on_ranks(args: argparse.Namespace) -> int:
     with fresh_cache(getattr(args, "no_cache", False) and not started):
         if is_spread and not started:
             return _start(args.argv, ranks)
-        if is_spread or getattr(args, "mpi", False):
+        if is_spread or (spreads and args.mpi):
             with _join_ranks() as first:
                 return args.run(args) if first else 0
         return args.run(args)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # --help must not wait for Amaranth to load
 NO_RTL = "--wave: nothing is simulated in RTL"
 _MAX_VALUE = 10**12  # cycles or levels of modules
 _DETAILS = ("wave_nodes", "wave_from", "wave_cycles", "wave_depth")
-_WAVE = Group("waveform, of what runs in RTL", training=False)
+_WAVE = Group("waveform, of what runs in RTL", training=False, shown=False)
 SUFFIX, GTKWAVE_SUFFIX, SURFER_SUFFIX = ".fst", ".gtkw", ".sucl"
 
 

@@ -58,7 +58,7 @@ class ClassesResult:
             "decay_shift": first.decay.shift,
             "verilog_sha256": first.verilog_sha256,
             "warning": self.warning or None,
-            "options": options_json(first.options),
+            "options": options_json(first.training),
         }
 
 

@@ -1,4 +1,4 @@
-"""Options of a training run, and its result."""
+"""Inputs of a training run, and its result."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ RISE = 0.1  # share of chance's loss by which mini-batches may raise the loss ab
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions:
-    """All inputs that determine the outcome of a run."""
+class GlmTraining:
+    """GLM training: all inputs that determine its outcome, validated."""
 
     data: str
     target: str | None = None  #: column of a CSV file with the labels; default: the last one
@@ -95,7 +95,7 @@ class TrainResult:
     - ``chance_loss``: loss of a model of zeros on these samples (logistic: ln 2).
     """
 
-    options: TrainOptions
+    training: GlmTraining
     against_the_rest: Label | None  # with more than two classes, the class of this run
     shape: TrainShape
     decay: fixed.Decay
@@ -113,12 +113,12 @@ class TrainResult:
     @property
     def measure(self) -> Measure:
         """Kind of the fits: accuracy, or R² for the linear loss."""
-        return measure_of(self.options.loss)
+        return measure_of(self.training.loss)
 
     @property
     def l2(self) -> float:
         """λ of the training: the supported value nearest to the requested one."""
-        return fixed.l2_of(self.decay.shift, self.options.lr)
+        return fixed.l2_of(self.decay.shift, self.training.lr)
 
     @property
     def cycles(self) -> int:
@@ -129,7 +129,7 @@ class TrainResult:
     def cycles_ideal(self) -> int:
         """Cycles of all epochs at one word per cycle without any wait."""
         shape = self.shape
-        return self.options.epochs * shape.micro_batches_per_epoch * shape.words_per_micro_batch
+        return self.training.epochs * shape.micro_batches_per_epoch * shape.words_per_micro_batch
 
     def total(self, *counters: str) -> int:
         """Return the sum of counters over all nodes."""
@@ -148,7 +148,7 @@ class TrainResult:
     @property
     def warning(self) -> str:
         """One line that says why the model is unusable; empty if its loss falls."""
-        return warning_of([epoch.loss for epoch in self.epochs], self.chance_loss, self.options.lr)
+        return warning_of([epoch.loss for epoch in self.epochs], self.chance_loss, self.training.lr)
 
     def percentile(self, share: float) -> float:
         """Return a percentile of the AllReduce latency, in ns."""
@@ -180,7 +180,7 @@ class TrainResult:
             f"float64_{fit}": self.float64_fit,
             "chance_loss": self.chance_loss,
             "warning": self.warning or None,
-            "options": options_json(self.options),
+            "options": options_json(self.training),
             **observations(self.run),
         }
 
@@ -197,14 +197,14 @@ def warning_of(losses: Sequence[float], chance: float, rate: float) -> str:
     return ""
 
 
-def options_json(options: TrainOptions) -> dict[str, Any]:
-    """Return the options by name, configurations as dictionaries."""
-    network = vars(options.network) | {"link": vars(options.network.link)}
+def options_json(training: GlmTraining) -> dict[str, Any]:
+    """Return the inputs of a training by name, configurations as dictionaries: ``options`` of run.json."""
+    network = vars(training.network) | {"link": vars(training.network.link)}
     network.pop("make_switch")
-    hbm = vars(options.hbm) if options.hbm else None
-    return vars(options) | {
-        "loss": options.loss.name.lower(),
-        "node": vars(options.node),
+    hbm = vars(training.hbm) if training.hbm else None
+    return vars(training) | {
+        "loss": training.loss.name.lower(),
+        "node": vars(training.node),
         "network": network,
         "hbm": hbm,
     }

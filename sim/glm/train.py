@@ -27,7 +27,7 @@ from fanin.sim.glm import data
 from fanin.sim.glm.boards import Boards
 from fanin.sim.glm.cosim import Cosim
 from fanin.sim.glm.course import WHOLE_TRAINING, Course, History, TrainRun
-from fanin.sim.glm.result import EpochResult, TrainOptions, TrainResult
+from fanin.sim.glm.result import EpochResult, GlmTraining, TrainResult
 from fanin.sim.switch.make import check_switch
 
 Int32 = npt.NDArray[np.int32]
@@ -49,28 +49,28 @@ class Trainer:
 
     def __init__(
         self,
-        options: TrainOptions,
+        training: GlmTraining,
         dataset: data.Dataset,
         nodes: Callable[[], Cosim | Boards],
         *,
         against_the_rest: Label | None = None,
     ):
-        self.options = options
+        self.training = training
         self.against_the_rest = against_the_rest
         self.dataset = dataset
-        self.shape = shape_of(options, *dataset.features.shape)
-        self.labels = fixed.labels(dataset.labels, options.loss, options.node.frac)
-        self.rate = fixed.rate_of(options.lr, options.batch)
-        bias = self.shape.columns - 1 if options.bias else None
-        self.decay = fixed.decay_of(options.l2, options.lr, spared=bias)
+        self.shape = shape_of(training, *dataset.features.shape)
+        self.labels = fixed.labels(dataset.labels, training.loss, training.node.frac)
+        self.rate = fixed.rate_of(training.lr, training.batch)
+        bias = self.shape.columns - 1 if training.bias else None
+        self.decay = fixed.decay_of(training.l2, training.lr, spared=bias)
         self.nodes = nodes()
         self._golden = train_golden(
             dataset.features,
             self.labels,
             self.shape,
-            loss=options.loss,
+            loss=training.loss,
             rate=self.rate,
-            epochs=options.epochs,
+            epochs=training.epochs,
             decay=self.decay,
         )
         self._references: list[Reference] = []
@@ -82,12 +82,12 @@ class Trainer:
         per_epoch = shape.micro_batches_per_epoch
         if shape.data_parallel:
             per_epoch = shape.mini_batches * shape.operations
-        return (len(self.options.network.here) or self.options.workers) * per_epoch
+        return (len(self.training.network.here) or self.training.workers) * per_epoch
 
     @property
     def operations(self) -> int:
         """AllReduces of the whole run, summed over all nodes."""
-        return self.options.epochs * self.operations_each
+        return self.training.epochs * self.operations_each
 
     def simulate(
         self,
@@ -99,16 +99,16 @@ class Trainer:
     ) -> TrainRun:
         """Train on the nodes the part of the run in ``course``. Raises SimulationFailed.
 
-        ``stops`` replaces the options' stops: workers that stop, with times in simulated seconds.
+        ``stops`` replaces the training's stops: workers that stop, with times in simulated seconds.
         """
-        network = self.options.network
+        network = self.training.network
         return self.nodes.train(
             self.shape,
             self.dataset.features,
             self.labels,
-            loss=self.options.loss,
+            loss=self.training.loss,
             rate=self.rate,
-            epochs=self.options.epochs,
+            epochs=self.training.epochs,
             decay=self.decay,
             network=network if stops is None else replace(network, stops=stops),
             course=course,
@@ -152,9 +152,9 @@ class Trainer:
         Columns of workers that other processes simulate are the golden model's. ``first``: number of epochs
         before the run.
         """
-        options = self.options
+        training = self.training
         golden = self.golden(first + len(run.models))[first:]
-        mask = columns_of(self.shape, options.network.here or range(options.workers))
+        mask = columns_of(self.shape, training.network.here or range(training.workers))
         pairs = [(model, reference.model) for model, reference in zip(run.models, golden, strict=True)]
         is_golden = all(np.array_equal(model[mask], expected[mask]) for model, expected in pairs)
         return [np.where(mask, model, expected) for model, expected in pairs], is_golden
@@ -165,17 +165,17 @@ class Trainer:
         ``earlier`` has the epochs before the run. If only some workers are here, the columns of the other
         workers are the golden model's.
         """
-        options, dataset = self.options, self.dataset
-        golden = self.golden(options.epochs)
+        training, dataset = self.training, self.dataset
+        golden = self.golden(training.epochs)
         float64 = list(
             train_float64(
                 dataset.features,
                 dataset.labels,
-                loss=options.loss,
-                precision=options.precision,
-                batch=options.batch,
-                rate=options.lr / options.batch,
-                epochs=options.epochs,
+                loss=training.loss,
+                precision=training.precision,
+                batch=training.batch,
+                rate=training.lr / training.batch,
+                epochs=training.epochs,
                 decay=self.decay,
             )
         )
@@ -186,7 +186,7 @@ class Trainer:
         last = models[-1] if models else cast("History", earlier).model
         float64_scores = [self._score_float64(model) for model in float64]
         return TrainResult(
-            options=options,
+            training=training,
             against_the_rest=self.against_the_rest,
             shape=self.shape,
             decay=self.decay,
@@ -203,17 +203,17 @@ class Trainer:
         )
 
     def _model(self, weights: Int32, float64: Float64) -> GlmModel:
-        options, dataset = self.options, self.dataset
+        training, dataset = self.training, self.dataset
         return GlmModel(
-            loss=options.loss,
+            loss=training.loss,
             weights=weights,
             float64=float64,
             ranges=dataset.ranges,
-            precision=options.precision,
-            frac=options.node.frac,
-            bias=options.bias,
-            l2=fixed.l2_of(self.decay.shift, options.lr),
-            classes=dataset.classes if options.loss.classifies and self.against_the_rest is None else None,
+            precision=training.precision,
+            frac=training.node.frac,
+            bias=training.bias,
+            l2=fixed.l2_of(self.decay.shift, training.lr),
+            classes=dataset.classes if training.loss.classifies and self.against_the_rest is None else None,
             columns=dataset.columns,
             target=dataset.target,
             first_index=dataset.first_index,
@@ -222,49 +222,49 @@ class Trainer:
 
     def _score(self, model: Int32) -> metrics.Score:
         fa = metrics.activations(
-            self.dataset.features, model, precision=self.options.precision, frac=self.options.node.frac
+            self.dataset.features, model, precision=self.training.precision, frac=self.training.node.frac
         )
         return self._judge(fa)
 
     def _score_float64(self, model: Float64) -> metrics.Score:
-        fa = metrics.activations_float64(self.dataset.features, model, precision=self.options.precision)
+        fa = metrics.activations_float64(self.dataset.features, model, precision=self.training.precision)
         return self._judge(fa)
 
     def _judge(self, fa: Float64) -> metrics.Score:
         """Return the score of sums of the training samples; the loss of targets is in their units."""
-        loss, fit = metrics.score(fa, self.dataset.labels, self.options.loss)
+        loss, fit = metrics.score(fa, self.dataset.labels, self.training.loss)
         return metrics.Score(loss * self.dataset.scale.scale**2, fit)
 
     def _test_fit(self, model: Int32) -> float | None:
         if not len(self.dataset.test_labels):
             return None
         fa = metrics.activations(
-            self.dataset.test_features, model, precision=self.options.precision, frac=self.options.node.frac
+            self.dataset.test_features, model, precision=self.training.precision, frac=self.training.node.frac
         )
-        return metrics.score(fa, self.dataset.test_labels, self.options.loss).fit
+        return metrics.score(fa, self.dataset.test_labels, self.training.loss).fit
 
 
-def shape_of(options: TrainOptions, samples: int, columns: int, boards: Boards | None = None) -> TrainShape:
+def shape_of(training: GlmTraining, samples: int, columns: int, boards: Boards | None = None) -> TrainShape:
     """Return the shape of a data set on the nodes. Raises InputError if it does not fit the nodes or boards."""
     try:
         shape = TrainShape(
-            node=options.node,
-            workers=options.workers,
+            node=training.node,
+            workers=training.workers,
             samples=samples,
             columns=columns,
-            batch=options.batch,
-            precision=options.precision,
-            vanilla=options.vanilla,
+            batch=training.batch,
+            precision=training.precision,
+            vanilla=training.vanilla,
         )
         if boards:
             boards.check_fits(shape)
         return shape
     except DoesNotFit as error:
-        raise InputError(f"{options.data}: {error}") from error
+        raise InputError(f"{training.data}: {error}") from error
 
 
 def trainers(
-    options: TrainOptions,
+    training: GlmTraining,
     *,
     boards: Boards | None = None,
     wave: Waveform | None = None,
@@ -277,41 +277,41 @@ def trainers(
     the rest, on the same nodes. Raises InputError.
     """
     dataset = data.load(
-        options.data,
-        options.loss,
-        target=options.target,
-        precision=_checked_precision(options.precision),
-        bias=options.bias,
-        shuffle=options.shuffle,
-        test=options.test,
-        seed=options.seed,
-        check=partial(shape_of, options, boards=boards),
+        training.data,
+        training.loss,
+        target=training.target,
+        precision=_checked_precision(training.precision),
+        bias=training.bias,
+        shuffle=training.shuffle,
+        test=training.test,
+        seed=training.seed,
+        check=partial(shape_of, training, boards=boards),
     )
     if loaded:
         loaded(dataset)
-    check_switch(options.network.switch)
+    check_switch(training.network.switch)
 
     @cache
     def nodes() -> Cosim | Boards:
         return boards or Cosim(
-            options.node,
-            workers=options.workers,
-            here=options.network.here,
-            clock_mhz=options.clock_mhz,
-            hbm=options.hbm,
+            training.node,
+            workers=training.workers,
+            here=training.network.here,
+            clock_mhz=training.clock_mhz,
+            hbm=training.hbm,
             wave=wave,
             quiet=quiet,
         )
 
     if not dataset.classes or len(dataset.classes) == 2:
-        return [Trainer(options, dataset, nodes)]
-    if options.network.ports:
+        return [Trainer(training, dataset, nodes)]
+    if training.network.ports:
         raise InputError(
-            f"{options.data}: {len(dataset.classes)} classes need a training each; the switch at --ports has "
+            f"{training.data}: {len(dataset.classes)} classes need a training each; the switch at --ports has "
             "one job"
         )
     return [
-        Trainer(options, dataset.against_the_rest(index), nodes, against_the_rest=label)
+        Trainer(training, dataset.against_the_rest(index), nodes, against_the_rest=label)
         for index, label in enumerate(dataset.classes)
     ]
 

@@ -8,8 +8,7 @@ from typing import Any
 from fanin.cnn.page import charts
 from fanin.report.chart import Axis, Chart
 from fanin.report.curves import curves_chart, epoch_axis, loss_axis
-from fanin.report.html import Rows, fill
-from fanin.sim.network import FAULTS
+from fanin.report.html import Rows, Tables, fill, joined
 
 Metrics = Mapping[str, Any]
 
@@ -17,15 +16,6 @@ NAMES = {"rtl": "in RTL", "golden": "in the golden model", "float64": "in binary
 _STYLE_KEYS = {"rtl": "run", "golden": "golden", "float64": "binary64"}  # keys of STYLES
 # kinds that wait for the host's data, or for the whole frame
 _EXCLUDED_KINDS = ("input", "output", "soft_cross_loss")
-_TRAINING = {
-    "epochs": "epochs",
-    "batch": "batch",
-    "rate": "learning rate",
-    "schedule": "schedule",
-    "momentum": "momentum",
-    "seed": "seed",
-    "checkpoint": "batches between states",
-}
 
 
 def machines_in(metrics: Metrics) -> list[str]:
@@ -72,8 +62,12 @@ def limit_lines(metrics: Metrics) -> list[str]:
     return lines
 
 
-def cnn_page(metrics: Metrics) -> str:
-    """Return the run as a self-contained HTML document. ``metrics``: its run.json."""
+def cnn_page(metrics: Metrics, options: Tables) -> str:
+    """Return the run as a self-contained HTML document.
+
+    - ``metrics``: its run.json.
+    - ``options``: its options.
+    """
     machines, hardware, batch = machines_in(metrics), metrics["hardware"], metrics["training"]["batch"]
     return fill(
         "cnn.html.j2",
@@ -97,7 +91,7 @@ def cnn_page(metrics: Metrics) -> str:
         use=charts.use_chart(hardware) if hardware else None,
         rates=_rates(hardware) if hardware else "",
         connections=_connections(metrics),
-        configuration=_configuration(metrics),
+        configuration=joined(options, _facts(metrics)),
         epochs=_epoch_table(metrics, machines),
     )
 
@@ -176,19 +170,6 @@ def _sent(end: Metrics) -> str:
     return f"{text}; FAILED: {end['failure']}" if end["failure"] else text
 
 
-def _network(metrics: Metrics) -> Rows:
-    """Return the link protocol, encapsulation, faults and cut."""
-    build, conditions = metrics["build"], metrics["conditions"]
-    faults = {fault: conditions[fault] for fault in FAULTS}
-    return [
-        ("link", build["link"]),
-        ("frames", build["encap"].upper()),
-        *((fault, f"{100 * share:g} %") for fault, share in faults.items() if share),
-        *([("seed of faults", str(conditions["seed"]))] if any(faults.values()) else []),
-        *([("cut", conditions["cut"])] if conditions["cut"] else []),
-    ]
-
-
 def _phases(timeline: Metrics) -> str:
     """Return a sentence on the cycles in which a batch fills the pipeline, drains, and updates."""
     rows, frames = timeline["layers"], timeline["frames"]
@@ -222,27 +203,25 @@ def _curves(metrics: Metrics, machines: Sequence[str], key: str, y: Axis) -> lis
     return [curves_chart(lines, epoch_axis(len(epochs)), y)]
 
 
-def _configuration(metrics: Metrics) -> dict[str, Rows]:
-    data, build, training = metrics["data"], metrics["build"], metrics["training"]
+def _facts(metrics: Metrics) -> Tables:
+    """Return rows about the data and the build, by heading."""
+    data, build = metrics["data"], metrics["build"]
+    links = [("link", build["link"]), ("frames", build["encap"].upper())]
     return {
-        "Training": [
-            (name, _value(training[key])) for key, name in _TRAINING.items() if training[key] is not None
-        ],
-        "Data": [
-            ("images", data["name"]),
-            ("to train on", f"{data['train']:,}"),
-            ("held out", f"{data['test']:,}"),
-            ("SHA-256", data["sha256"][:16]),
+        "Run": [
+            ("images to train on", f"{data['train']:,}"),
+            ("images held out", f"{data['test']:,}"),
+            ("images' SHA-256", data["sha256"][:16]),
         ],
         "Build": [
             ("model", build["model"]),
             ("devices", ", ".join(build["devices"])),
             ("clock", f"{build['clock_hz'] / 1e6:g} MHz"),
             ("operators", build["arithmetic"]),
+            *(links if metrics["connections"] else []),
             ("network's SHA-256", build["network"][:16]),
             *_builds(metrics),
         ],
-        **({"Network": _network(metrics)} if metrics["connections"] else {}),
     }
 
 
@@ -250,10 +229,6 @@ def _builds(metrics: Metrics) -> Rows:
     """Return each build's folder and first checkpoint; empty for a single build."""
     builds = metrics["builds"]
     return [(build["folder"], f"from {build['from']}") for build in builds] if len(builds) > 1 else []
-
-
-def _value(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _epoch_table(metrics: Metrics, machines: Sequence[str]) -> list[list[str]]:

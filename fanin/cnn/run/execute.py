@@ -19,16 +19,17 @@ from fanin.cnn.run.loop import Loop
 from fanin.cnn.run.machine import RTL
 from fanin.cnn.run.metrics import Metrics, metrics_of
 from fanin.cnn.run.models import machines_of
-from fanin.cnn.run.options import ClusterOptions
+from fanin.cnn.run.options import FRAMES, ClusterOptions
 from fanin.cnn.run.setup import Setup, setup_of, training_of
 from fanin.cnn.run.summary import summary
 from fanin.report.failure import failure_page
 from fanin.runs.call import Call
-from fanin.runs.diagnosis import argv_of
+from fanin.runs.diagnosis import argv_of, options_in
 from fanin.runs.file_options import request_of
 from fanin.runs.live import LiveFile, RunStatus
 from fanin.runs.lock import sole_writer
 from fanin.runs.manifest import list_files
+from fanin.runs.option_tables import option_tables
 from fanin.runs.output import CLUSTER_RUN, REPORT_FILE, TRACE_FILE, check_directory, json_text
 from fanin.runs.provenance.document import renew_results, run_directory
 from fanin.runs.ranks import refuse_ranks
@@ -154,7 +155,7 @@ def finish(
     write_metrics(recorder.folder, metrics)
     write_file(
         recorder.folder / REPORT_FILE,
-        cnn_page(metrics) if metrics["epochs"] else _failure_page(recorder.folder, metrics),
+        _page(recorder.folder, metrics) if metrics["epochs"] else _failure_page(recorder.folder, metrics),
     )
     if trace := recorder.trace():
         write_file(recorder.folder / TRACE_FILE, trace)
@@ -165,6 +166,12 @@ def finish(
         say(summary(metrics, recorder.folder, recorder.meetings()))
     if error:
         raise_stop(error, f"{metrics['error']}; {recorder.last}")
+
+
+def _page(folder: Path, metrics: Metrics) -> str:
+    """Return the page of a run; a resumed run's options are those that its folder records."""
+    lacking = () if metrics["connections"] else (FRAMES,)
+    return cnn_page(metrics, option_tables(ClusterOptions, options_in(folder), lacking))
 
 
 def _failure_page(folder: Path, metrics: Metrics) -> str:

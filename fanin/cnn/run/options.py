@@ -24,6 +24,7 @@ _CONNECTIONS = Group("connections, of several devices")
 _TRAINING = Group("training")
 _MACHINE = Group("machine")
 _NETWORK = Group("network, of several devices with --on rtl")
+_CHECKPOINTS = Group("checkpoints", training=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +110,7 @@ class ClusterOptions(WaveOptions, RunOptions):
     pcap: bool = option(_NETWORK, False, f"write all frames to {PCAP_FILE} in the run's folder", trait=FRAMES)
 
     checkpoint: int | None = option(
-        OUTPUT,
+        _CHECKPOINTS,
         None,
         "keep the state every N batches of an epoch, and after the epoch",
         "N",

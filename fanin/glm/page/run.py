@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 from fanin.glm.page.charts import Span
 from fanin.glm.page.page import Report
-from fanin.report.html import Rows
+from fanin.report.html import Rows, Tables, joined
 from fanin.sim.glm.course import Timeline
 from fanin.sim.glm.result import TrainResult
-from fanin.sim.network import FAULTS, NetworkConfig
 
 TIMELINE_NODES = 4
 TIMELINE_BARS = 12  # micro-batches per node: more bars would be too narrow to read
@@ -30,23 +29,18 @@ _CAUSES = {
 _OTHER = "epoch's start and end"
 
 
-def _timeout(network: NetworkConfig) -> str:
-    adaptive = f"follows the round trips, up to {network.ceiling_ns:,.0f} ns"
-    return adaptive if network.adaptive else f"{network.ceiling_ns:,.0f} ns"
-
-
 def _round_trip(result: TrainResult) -> str:
     """Return the longest smoothed round trip of all nodes, with its deviation, in cycles."""
     counters = max(result.run.counters, key=lambda node: node["round_trip"])
     return f"{counters['round_trip']:,} ± {counters['round_trip_deviation']:,} cycles"
 
 
-def report_of(result: TrainResult) -> Report:
-    """Return the page of a run."""
-    options = result.options
+def report_of(result: TrainResult, options: Tables) -> Report:
+    """Return the page of a run. ``options``: its options."""
+    training = result.training
     run = result.run
     return Report(
-        title=f"{options.data}: {_task(result)}, {_count(options.workers, 'worker')}{_local_nodes(result)}",
+        title=f"{training.data}: {_task(result)}, {_count(training.workers, 'worker')}{_local_nodes(result)}",
         bit_exact=result.bit_exact,
         verdict="bit-exact with the golden model" if result.bit_exact else "differs from the golden model",
         warning=result.warning,
@@ -60,12 +54,12 @@ def report_of(result: TrainResult) -> Report:
         fits={"run": [epoch.fit for epoch in result.epochs], "binary64": result.float64_fit},
         timeline=_timeline(result),
         window=_window_text(len(run.counters)),
-        cycle_ns=1000 / options.clock_mhz,
+        cycle_ns=1000 / training.clock_mhz,
         allreduce_ns=run.allreduce_ns.tolist(),
         allreduce_marks={f"p{share}": result.percentile(share) for share in (50, 99)},
         stalls=[_stalls(result, counters) for counters in run.counters],
         causes={cause: style for cause, (_, style) in _CAUSES.items()} | {_OTHER: "overhead"},
-        configuration=_configuration(result),
+        configuration=joined(options, _facts(result)),
         counters=_counters(result),
         epochs=_epochs(result),
     )
@@ -77,13 +71,13 @@ def _count(number: int, noun: str) -> str:
 
 def _local_nodes(result: TrainResult) -> str:
     """Return text about the workers of the simulated nodes; empty if all workers were simulated here."""
-    local_workers = result.options.network.here
+    local_workers = result.training.network.here
     nodes = ", ".join(f"node {index} here is worker {worker}'s" for index, worker in enumerate(local_workers))
     return f" ({nodes})" if local_workers else ""
 
 
 def _task(result: TrainResult) -> str:
-    loss, label = f"{result.options.loss.name.lower()} loss", result.against_the_rest
+    loss, label = f"{result.training.loss.name.lower()} loss", result.against_the_rest
     return loss if label is None else f"{label} against the rest, {loss}"
 
 
@@ -152,44 +146,26 @@ def _cycles(timeline: Timeline, node: int, name: str, delay: int, max_events: in
 
 def _stalls(result: TrainResult, counters: Mapping[str, int]) -> dict[str, int]:
     """Return a node's engine cycles by cause."""
-    engine_cycles = counters["cycles"] * result.options.node.engines
+    engine_cycles = counters["cycles"] * result.training.node.engines
     parts = {cause: counters[counter] for cause, (counter, _) in _CAUSES.items()}
     return parts | {_OTHER: max(engine_cycles - sum(parts.values()), 0)}
 
 
-def _configuration(result: TrainResult) -> dict[str, Rows]:
-    options, shape, node = result.options, result.shape, result.options.node
-    network, link, hbm = options.network, options.network.link, options.hbm
+def _facts(result: TrainResult) -> Tables:
+    """Return rows about the data, the supported λ, the nodes and the measured round trip, by heading."""
+    shape, network = result.shape, result.training.network
+    adaptive = f"follows the round trips, up to {network.ceiling_ns:,.0f} ns"
     return {
-        "Training": [
-            ("data", options.data),
-            ("samples × columns", f"{shape.samples:,} × {shape.columns:,}"),
-            ("loss", options.loss.name.lower()),
-            ("epochs", f"{options.epochs:,}"),
-            ("mini-batch B", f"{options.batch:,}"),
-            ("learning rate γ", f"{options.lr:g}"),
-            ("L2 regularisation λ", f"{result.l2:.4g}"),
-            ("seed", str(options.seed)),
-        ],
+        "Run": [("samples × columns", f"{shape.samples:,} × {shape.columns:,}")],
+        "Model": [("l2, rounded", f"{result.l2:.4g}")],
         "Hardware": [
-            ("mode", f"{node.mode.value}{', vanilla' * shape.vanilla}"),
-            ("workers × engines", f"{options.workers} × {node.engines}"),
-            ("features per word", str(node.lanes)),
-            ("precision s", f"{options.precision} bits"),
-            ("weights", f"32 bits, {node.frac} fraction"),
+            ("features per word", str(result.training.node.lanes)),
             ("words a micro-batch C·s", f"{shape.words_per_micro_batch:,}"),
-            ("clock", f"{options.clock_mhz:g} MHz"),
-            *([("memory", f"HBM, ports of a pseudo-channel: {hbm.ports_per_channel}")] if hbm else []),
             ("Verilog, SHA-256", f"{result.verilog_sha256[:12]}…"),
         ],
         "Network": [
-            ("protocol", node.protocol.value),
-            ("encapsulation", node.encap.value),
-            ("link", f"{link.gbps:g} Gb/s, {link.delay_ns:g} ns"),
-            ("switch", f"{network.switch_ns:g} ns"),
-            ("timeout", f"{_timeout(network)}, {network.retries:,} retries"),
+            *([("timeout", adaptive)] if network.adaptive else []),
             ("round trip", _round_trip(result)),
-            *((name, f"{100 * getattr(link, name):g} %") for name in FAULTS),
         ],
     }
 

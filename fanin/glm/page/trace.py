@@ -22,10 +22,10 @@ def train_trace(result: TrainResult, frames: Iterable[tuple[int, bytes]]) -> str
     The trace has every micro-batch of the run's timeline, and the first ``MAX_EVENTS`` frames.
     """
     trace = Trace()
-    options, timeline = result.options, result.run.timeline
+    training, timeline = result.training, result.run.timeline
     if timeline is not None:
-        cycle_ns = 1000 / options.clock_mhz
-        workers = options.network.here or range(options.workers)
+        cycle_ns = 1000 / training.clock_mhz
+        workers = training.network.here or range(training.workers)
         for span in stage_spans(timeline, result.shape.micro_batches, nodes=len(workers)):
             if span.stage == "C" and result.shape.data_parallel:
                 continue  # these send gradients, not micro-batches
@@ -45,9 +45,9 @@ class _Packets:
     """Adds packets on the switch's links to a trace, with their meaning in the protocol."""
 
     def __init__(self, trace: Trace, result: TrainResult):
-        node = result.options.node
+        node = result.training.node
         self._trace, self._header, self._values = trace, header_length(node.encap), node.values
-        self._link: LinkConfig = result.options.network.link
+        self._link: LinkConfig = result.training.network.link
         self._sent: set[tuple[Kind, int, int, int]] = set()  # packets from workers: kind, worker, slot, round
         self._start_times: dict[tuple[int, int], float] = {}  # start times of AllReduces by slot and round
         self._ended: set[tuple[int, int]] = set()

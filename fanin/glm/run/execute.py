@@ -54,7 +54,7 @@ from fanin.sim.cosim.waves import Waveform
 from fanin.sim.glm.classes import ClassesResult, together
 from fanin.sim.glm.course import Course, History, TrainRun
 from fanin.sim.glm.data import Dataset
-from fanin.sim.glm.result import TrainOptions, TrainResult
+from fanin.sim.glm.result import GlmTraining, TrainResult
 from fanin.sim.glm.train import Trainer
 
 DIFFERS = "the RTL's model differs from the golden model"
@@ -207,17 +207,17 @@ class _Command:
         """Return the trainers. Raises InputError for options that contradict the resumed run."""
         self._live.stage("reading the samples, building the simulator")
         return trainers_of(
-            self.options, self.call, self._wave, check=self._check_options, loaded=self._check_data
+            self.options, self.call, self._wave, check=self._check_training, loaded=self._check_data
         )
 
-    def _check_options(self, options: TrainOptions) -> None:
-        """Raise InputError if the resolved options contradict the resumed run; keep them for the states."""
+    def _check_training(self, training: GlmTraining) -> None:
+        """Raise InputError if the training contradicts the resumed run; keep its inputs for the states."""
         configuration = configuration_of(self.options)
-        training = training_of(options)
+        values = training_of(training)
         if self.earlier:
-            self.earlier.check(training)
-            self.earlier.check_epochs(options.epochs)
-        self._survival.about = lambda job: About(configuration, training, self._digest, job)
+            self.earlier.check(values)
+            self.earlier.check_epochs(training.epochs)
+        self._survival.about = lambda job: About(configuration, values, self._digest, job)
 
     def _check_data(self, dataset: Dataset) -> None:
         """Raise InputError if the samples are not those of the resumed run; keep their digest."""
@@ -311,7 +311,7 @@ class _Command:
             return _lost_interface(trainer, end) or end
         self._reporter.comparison()
         result = trainer.compare(end, earlier)
-        self._record = write_result(folder, result, recovery)
+        self._record = write_result(folder, result, self.options, recovery)
         return result
 
     def _write_failure(
@@ -349,7 +349,7 @@ def _lost_interface(trainer: Trainer, failure: BaseException) -> InputError | No
     """Return ``failure`` as an InputError if the user has removed an interface of ``--ports``; else None."""
     from fanin.sim.nic.outside import check_interfaces
 
-    if isinstance(failure, SimulationFailed) and (ports := trainer.options.network.ports):
+    if isinstance(failure, SimulationFailed) and (ports := trainer.training.network.ports):
         try:
             check_interfaces(ports)
         except InputError:

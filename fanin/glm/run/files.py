@@ -14,12 +14,16 @@ from fanin.glm.page.page import render
 from fanin.glm.page.run import report_of
 from fanin.glm.page.trace import train_trace
 from fanin.glm.run.diagnosis import diagnose
+from fanin.glm.run.options import GlmOptions
+from fanin.glm.run.setup import lacking
+from fanin.glm.run.state import training_of
 from fanin.p4.companions import dissector
 from fanin.p4.deployment import deployment_json
 from fanin.p4.emit import program_text
 from fanin.report.failure import failure_page
 from fanin.runs.call import Call
 from fanin.runs.diagnosis import record_of
+from fanin.runs.option_tables import option_tables
 from fanin.runs.output import (
     JOB_FILE,
     MODEL_FILE,
@@ -48,12 +52,17 @@ COUNT_FIELDS = (
 )
 
 
-def write_result(folder: Path, result: TrainResult, recovery: Mapping[str, Any]) -> dict[str, Any]:
+def write_result(
+    folder: Path, result: TrainResult, options: GlmOptions, recovery: Mapping[str, Any]
+) -> dict[str, Any]:
     """Write the results of a finished run, except its model. Return run.json.
 
+    - ``options``: options of the run.
     - ``recovery``: fields of run.json about states and restarts; empty for a run that cannot be resumed.
     """
-    write_file(folder / REPORT_FILE, render(report_of(result)))
+    values = options.as_json() | training_of(result.training)
+    tables = option_tables(GlmOptions, values, lacking(options))
+    write_file(folder / REPORT_FILE, render(report_of(result, tables)))
     if (folder / PCAP_FILE).exists():
         write_file(folder / TRACE_FILE, train_trace(result, read_capture(folder / PCAP_FILE)))
     return write_json(folder, {**result.as_json(), **recovery})
@@ -84,7 +93,7 @@ def write_failure(
     observed = _observed(trainer, cause_of(failure), result_of(failure) or RunResult())
     diagnosis = diagnose(record_of({**observed, **recovery}), output)
     advice = diagnosis.advice(call.argv, suggest_checkpoint=suggest_checkpoint)
-    title = f"Training on {trainer.options.data}"
+    title = f"Training on {trainer.training.data}"
     write_file(folder / REPORT_FILE, failure_page(title, observed, diagnosis.lines, advice))
     return write_json(folder, {**observed, **recovery})
 
@@ -93,7 +102,7 @@ def _observed(trainer: Trainer, error: str, result: RunResult) -> dict[str, Any]
     """Return the fields of run.json of a run without its results."""
     return {
         "error": error,
-        "options": options_json(trainer.options),
+        "options": options_json(trainer.training),
         **observations(trainer.partial(result)),
     }
 
@@ -107,7 +116,7 @@ def write_model(folder: Path, model: GlmModel) -> None:
 
 def write_switch(folder: Path, trainer: Trainer, course: Course) -> None:
     """Write the switch's program and its job, for ``fanin p4 run --recorded``."""
-    deployment = deployment_of(trainer.nodes.program(trainer.options.network), course)
+    deployment = deployment_of(trainer.nodes.program(trainer.training.network), course)
     assert deployment.program is not None
     write_file(folder / PROGRAM_FILE, program_text(deployment.program))
     write_file(folder / SWITCH_DISSECTOR_FILE, dissector(deployment.program))

@@ -44,7 +44,7 @@ class ProgressReporter:
         label = run.against_the_rest
         series = GOLDEN if label is None else f"class {label_text(label)}"
         self._prefix = "" if label is None else f"{series}, {self._runs_begun} of {len(self._runs)}: "
-        epochs = run.options.epochs
+        epochs = run.training.epochs
         finished_operations = done * run.operations_each
         self._live.stage(self._prefix + TRAINING)
 
@@ -88,6 +88,6 @@ def simulate(
       ``--stop`` count from the start of the first attempt. Workers that stopped in an earlier attempt are
       replaced, so their stops are left out.
     """
-    stops = ((worker, time - elapsed) for worker, time in trainer.options.network.stops if time >= elapsed)
+    stops = ((worker, time - elapsed) for worker, time in trainer.training.network.stops if time >= elapsed)
     with reporter.training(trainer, course.first) as progress:
         return trainer.simulate(course=course, stops=tuple(stops), pcap=pcap, progress=progress)

@@ -83,7 +83,7 @@ class Attempts:
     def course(self) -> Course:
         """Return the remaining epochs, and the job that trains them."""
         survival, history = self.survival, self.history
-        external = bool(self._trainer.options.network.ports)
+        external = bool(self._trainer.training.network.ports)
         return Course(
             first=history.epoch if history else 0,
             model=history.model if history else None,
@@ -96,7 +96,7 @@ class Attempts:
     def train(self, reporter: ProgressReporter, pcap: Path) -> TrainRun:
         """Train to the end; return the last attempt. Raises the last failure if no restart is left."""
         while True:
-            if self.course().first == self._trainer.options.epochs:  # the last state has all epochs
+            if self.course().first == self._trainer.training.epochs:  # the last state has all epochs
                 reporter.begin(self._trainer)
                 return TrainRun()
             try:
@@ -120,7 +120,7 @@ class Attempts:
     @property
     def _slots_each(self) -> int:
         """Slots per job at an external switch: those of the nodes, and as many for the workers' agreement."""
-        return 2 * max(self._trainer.nodes.program(self._trainer.options.network).slots, AGREEMENT_SLOTS)
+        return 2 * max(self._trainer.nodes.program(self._trainer.training.network).slots, AGREEMENT_SLOTS)
 
     def _agree(self) -> None:
         """Agree with the other processes on the epoch to start from: the least of all processes' last states.
@@ -128,8 +128,8 @@ class Attempts:
         The agreement is an AllReduce of its own, in the upper half of the job's slots. A process that has all
         workers skips it.
         """
-        survival, options = self.survival, self._trainer.options
-        network = options.network
+        survival, training = self.survival, self._trainer.training
+        network = training.network
         if network.here:
             epoch = self.history.epoch if self.history else 0
             base = (survival.job - 1) * self._slots_each + self._slots_each // 2
@@ -138,8 +138,8 @@ class Attempts:
                 network.here,
                 job=survival.job,
                 base=base,
-                encap=options.node.encap,
-                values=options.node.values,
+                encap=training.node.encap,
+                values=training.node.values,
                 timeout=max(network.retries, 1) * network.ceiling_ns * network.slowdown * 1e-9,
             )
             if (common_epoch := agreement.minimum(epoch)) != epoch:
@@ -149,9 +149,9 @@ class Attempts:
 
     def _restart(self, failure: BaseException) -> None:
         """Prepare the next attempt: a new job that starts from the last state."""
-        survival, options = self.survival, self._trainer.options
+        survival, training = self.survival, self._trainer.training
         if isinstance(failure, SimulationFailed) and failure.result:
-            self._seconds += failure.result.cycles / (options.clock_mhz * 1e6)
+            self._seconds += failure.result.cycles / (training.clock_mhz * 1e6)
         survival.restart -= 1
         if survival.joined:
             survival.next_job()

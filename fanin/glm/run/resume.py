@@ -12,8 +12,9 @@ from fanin.base.printable import print_note
 from fanin.base.records import open_record
 from fanin.glm.run.options import GlmOptions
 from fanin.glm.run.state import About, State, last_whole
-from fanin.runs.option import option_of, options_of
+from fanin.runs.option import options_of
 from fanin.runs.output import CLASSES_FOLDER, RUN, class_folders, is_kind
+from fanin.runs.resumption import check_unchanged, complete
 
 _TRAINING = tuple(each for each in options_of(GlmOptions) if each.training)
 
@@ -40,15 +41,8 @@ class Earlier:
 
     def check(self, training: Mapping[str, Any]) -> None:
         """Raise InputError that names the first option with another value than the run's."""
-        for name, earlier_value in self.about.training.items():
-            if (value := training[name]) != earlier_value:
-                option = option_of(GlmOptions, name)
-                earlier_text = (
-                    option.as_written(earlier_value)
-                    if option.kind is bool
-                    else option.value_text(earlier_value)
-                )
-                raise InputError(f"{option.as_written(value)}: {self.folder} was trained with {earlier_text}")
+        earlier = self.about.training
+        check_unchanged(GlmOptions, self.folder, {name: training[name] for name in earlier}, earlier)
 
     def check_data(self, name: str, digest: str) -> None:
         """Raise InputError if the samples are not those of the run."""
@@ -101,15 +95,10 @@ def open_earlier(options: GlmOptions) -> tuple[GlmOptions, Earlier]:
     ]
     jobs = [*(state.about.job for state in states.values()), *(mark.get("job", 0) for mark in marks)]
     earlier = Earlier(folder, states, max(jobs), marks[0].get("error"))
-    earlier_configuration = earlier.about.configuration
-    restored = {
-        each.name: each.convert(earlier_configuration[each.name])
-        for each in _TRAINING
-        if each.name not in options.given and each.name in earlier_configuration
-    }
+    completed = complete(options, earlier.about.configuration)
     if "lr" not in options.given:  # the default could be another data set's
-        restored["lr"] = earlier.about.training["lr"]
-    return replace(options, **restored), earlier
+        completed = replace(completed, lr=earlier.about.training["lr"])
+    return completed, earlier
 
 
 def is_complete(earlier: Earlier, options: GlmOptions) -> bool:

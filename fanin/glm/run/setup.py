@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from fanin.base.errors import InputError
 from fanin.fixed import LOSSES
@@ -13,6 +13,7 @@ from fanin.glm.run.boards import read_boards
 from fanin.glm.run.options import MEMORY, PORTS, GlmOptions
 from fanin.hbm import MEMORIES, Hbm
 from fanin.runs.call import Call
+from fanin.runs.option import Trait
 from fanin.runs.pairs import parse_stops
 from fanin.runs.ranks import refuse_ranks
 from fanin.runs.shared_options import LINKS
@@ -20,7 +21,7 @@ from fanin.sim.cosim.waves import Waveform
 from fanin.sim.glm.boards import Boards
 from fanin.sim.glm.data import Dataset
 from fanin.sim.glm.recipes import rate_of
-from fanin.sim.glm.result import TrainOptions, check_timeout
+from fanin.sim.glm.result import GlmTraining, check_timeout
 from fanin.sim.glm.train import Trainer, trainers
 from fanin.sim.network import (
     BOARDS_TIMEOUT_NS,
@@ -35,7 +36,8 @@ from fanin.sim.network import (
 from fanin.sim.nic.pace import MAX_SLOWDOWN
 from fanin.wire.aggregation import Encap
 
-# Options that TrainOptions has, too, with the same names and values.
+_OWN_NETWORK = "does not apply with --on: boards have their own network"
+# Options that GlmTraining has, too, with the same names and values.
 _COPIED = (
     *("target", "workers", "precision", "batch", "vanilla", "epochs", "l2", "bias", "shuffle"),
     *("test", "seed", "clock_mhz"),
@@ -47,12 +49,12 @@ def trainers_of(
     call: Call,
     wave: Waveform | None,
     *,
-    check: Callable[[TrainOptions], None] | None = None,
+    check: Callable[[GlmTraining], None] | None = None,
     loaded: Callable[[Dataset], None] | None = None,
 ) -> list[Trainer]:
     """Return the trainers: of simulated nodes, or of the boards of ``--on``. Raises InputError.
 
-    ``check`` is called with the options before the data is loaded, ``loaded`` with the data before a simulator
+    ``check`` is called with the training before the data is loaded, ``loaded`` with the data before a simulator
     is built.
     """
     for name in ("on", "ports"):
@@ -64,18 +66,19 @@ def trainers_of(
     return trainers(resolved, boards=boards, wave=wave, loaded=loaded)
 
 
-def _on_boards(options: GlmOptions) -> tuple[TrainOptions, Boards]:
-    """Return the options of a run on boards, and the boards. Raises InputError."""
-    network = "does not apply with --on: boards have their own network"
+def lacking(options: GlmOptions) -> Mapping[Trait, str]:
+    """Return the traits that such a run lacks, each with the reason for users."""
+    if options.on is not None:
+        memories = "does not apply with --on: boards have their own memories"
+        return {LINKS: _OWN_NETWORK, MEMORY: memories, PORTS: _OWN_NETWORK}
+    return {PORTS: "needs --ports"} if options.ports is None else {}
+
+
+def _on_boards(options: GlmOptions) -> tuple[GlmTraining, Boards]:
+    """Return the training on boards, and the boards. Raises InputError."""
     if options.ports is not None:
-        raise InputError(f"--ports: {network}")
-    options.refuse(
-        {
-            LINKS: network,
-            MEMORY: "does not apply with --on: boards have their own memories",
-            PORTS: network,
-        }
-    )
+        raise InputError(f"--ports: {_OWN_NETWORK}")
+    options.refuse(lacking(options))
     assert options.on is not None
     cluster = read_boards(options.on)
     clocks = [address.core_mhz for address in cluster.addresses]
@@ -87,19 +90,19 @@ def _on_boards(options: GlmOptions) -> tuple[TrainOptions, Boards]:
         encap=Encap.UDP,
         clock_mhz=min(clocks),
     )
-    resolved = train_options(options, l2_nodes=cluster.l2, longest_timeout_ns=BOARDS_TIMEOUT_NS)
+    resolved = glm_training(options, l2_nodes=cluster.l2, longest_timeout_ns=BOARDS_TIMEOUT_NS)
     check_timeout(resolved.network.ceiling_ns, max(clocks))
     return resolved, Boards(resolved.node, cluster.addresses)
 
 
-def _at_interfaces(options: GlmOptions) -> TrainOptions:
-    """Return the options of a run with simulated nodes, on simulated links or at ``--ports``.
+def _at_interfaces(options: GlmOptions) -> GlmTraining:
+    """Return the training on simulated nodes, on simulated links or at ``--ports``.
 
     Raises InputError.
     """
     if options.ports is None:
-        options.refuse({PORTS: "needs --ports"})
-        return train_options(options)
+        options.refuse(lacking(options))
+        return glm_training(options)
     from fanin.sim.nic.outside import check_interfaces
 
     ports = tuple(options.ports.split(","))
@@ -109,7 +112,7 @@ def _at_interfaces(options: GlmOptions) -> TrainOptions:
         raise InputError(f"--slowdown {options.slowdown:g}: must be 1 to {MAX_SLOWDOWN:g}")
     if not local_workers:
         options = dataclasses.replace(options, workers=len(ports))
-    return train_options(options, ports=ports, here=local_workers, longest_timeout_ns=PORTS_TIMEOUT_NS)
+    return glm_training(options, ports=ports, here=local_workers, longest_timeout_ns=PORTS_TIMEOUT_NS)
 
 
 def _workers_here(options: GlmOptions, ports: int) -> tuple[int, ...]:
@@ -130,15 +133,15 @@ def _workers_here(options: GlmOptions, ports: int) -> tuple[int, ...]:
     return local_workers
 
 
-def train_options(
+def glm_training(
     options: GlmOptions,
     *,
     l2_nodes: bool | None = None,
     ports: tuple[str, ...] = (),
     here: tuple[int, ...] = (),
     longest_timeout_ns: float = LONGEST_TIMEOUT_NS,
-) -> TrainOptions:
-    """Return the resolved options of a run. Raises InputError.
+) -> GlmTraining:
+    """Return the training that the options describe. Raises InputError.
 
     - ``l2_nodes``: whether the nodes' weights can decay; by default they can if ``--l2`` is not 0.
     - ``ports``: Linux interfaces of the nodes.
@@ -148,7 +151,7 @@ def train_options(
     loss = LOSSES[options.loss]
     data = options.data or ""
     try:
-        return TrainOptions(
+        return GlmTraining(
             node=_node(options, l2=options.l2 != 0 if l2_nodes is None else l2_nodes),
             network=_network(options, ports, here, longest_timeout_ns),
             loss=loss,

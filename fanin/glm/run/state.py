@@ -16,7 +16,7 @@ from fanin.runs.states import STATE_PATTERN, STATES, Arrays, load_state, save_st
 from fanin.sim.cosim.run import RunResult
 from fanin.sim.glm.course import History
 from fanin.sim.glm.data import Dataset
-from fanin.sim.glm.result import TrainOptions
+from fanin.sim.glm.result import GlmTraining
 from fanin.sim.switch.operations import OperationTimes, times_of
 
 COMMAND = "fanin train"
@@ -47,21 +47,21 @@ class State:
     history: History
 
 
-def training_of(options: TrainOptions) -> dict[str, Any]:
-    """Return the options that must be equal in all parts of a training, by name."""
-    node, hbm = options.node, options.hbm
-    training = {"loss": options.loss.name.lower()}
-    training |= {name: getattr(options, name) for name in ("target", "batch", "lr", "l2", "bias", "shuffle")}
-    training |= {name: getattr(options, name) for name in ("test", "seed", "workers", "precision", "vanilla")}
-    training |= {name: str(getattr(node, name)) for name in ("mode", "protocol", "encap")}
-    return training | {
+def training_of(training: GlmTraining) -> dict[str, Any]:
+    """Return the inputs that must be equal in all parts of a training, by name."""
+    node, hbm = training.node, training.hbm
+    values = {"loss": training.loss.name.lower()}
+    values |= {name: getattr(training, name) for name in ("target", "batch", "lr", "l2", "bias", "shuffle")}
+    values |= {name: getattr(training, name) for name in ("test", "seed", "workers", "precision", "vanilla")}
+    values |= {name: str(getattr(node, name)) for name in ("mode", "protocol", "encap")}
+    return values | {
         "preset": node.name,
         "engines": node.engines,
         "frac": node.frac,
         "gradient_values": node.gradient_values,
         "memory": "constant" if hbm is None else "hbm2",
         "ports_per_channel": hbm.ports_per_channel if hbm else None,
-        "clock_mhz": options.clock_mhz,
+        "clock_mhz": training.clock_mhz,
     }
 
 

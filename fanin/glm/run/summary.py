@@ -77,17 +77,17 @@ def summary_of_classes(joint: ClassesResult, output: Path) -> str:
 
 
 def _heading(result: TrainResult, prefix: str = "") -> str:
-    options, shape = result.options, result.shape
-    engines = f"{options.node.engines} engine{'s' * (options.node.engines > 1)}"
+    training, shape = result.training, result.shape
+    engines = f"{training.node.engines} engine{'s' * (training.node.engines > 1)}"
     return (
-        f"{options.data}: {prefix}{shape.samples:,} samples × {shape.columns:,} columns, "
-        f"{options.loss.name.lower()} loss, {options.workers} × {options.node.name} node of {engines}"
+        f"{training.data}: {prefix}{shape.samples:,} samples × {shape.columns:,} columns, "
+        f"{training.loss.name.lower()} loss, {training.workers} × {training.node.name} node of {engines}"
     )
 
 
 def _exact(result: TrainResult) -> str:
     """Return whether the run was bit-exact, and for which columns this was compared."""
-    local_workers = result.options.network.here
+    local_workers = result.training.network.here
     if not (result.bit_exact and local_workers) or result.shape.data_parallel:
         return BIT_EXACT if result.bit_exact else "NO"
     workers = ", ".join(map(str, local_workers))
@@ -96,8 +96,8 @@ def _exact(result: TrainResult) -> str:
 
 def _decay(result: TrainResult) -> str:
     """Return the λ that was used, and its effect on the weights."""
-    weights = "the weights, except the bias" if result.options.bias else "the weights"
-    requested = result.options.l2
+    weights = "the weights, except the bias" if result.training.bias else "the weights"
+    requested = result.training.l2
     share = f"each mini-batch takes 2^-{result.decay.shift} of {weights}"
     return f"λ = {result.l2:.4g} for {requested:g}: {share}; losses are the data's alone"
 

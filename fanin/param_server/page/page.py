@@ -8,53 +8,21 @@ from typing import Any
 from fanin.param_server.page import beside, charts
 from fanin.report.chart import Axis, Chart
 from fanin.report.curves import curves_chart, epoch_axis, loss_axis
-from fanin.report.html import Rows, fill
+from fanin.report.html import Rows, Tables, fill
 from fanin.report.unit import Unit
 from fanin.sim.param_server.training import Outcome
 
 _ACCURACIES = {"held out": "accuracy", "training": "train_accuracy"}  #: names in STYLES → fields of an epoch
 _CONVERGENCE = {"distance": "distance to w*", "gradient_norm": "gradient's norm", "loss_gap": "loss above w*'s"}
-#: Options shown on the page, by heading: all options of the run.
-TABLES = {
-    "Training": ("data", "model", "epochs", "batch", "lr", "decay", "features", "gamma", "dtype", "seed"),
-    "Parameter server": (
-        *("algorithm", "push_after", "receivers"),
-        *("workers", "slots", "warm_up", "servers", "width"),
-    ),
-    "Time and network": (
-        *("costs", "sample_seconds", "jitter", "stragglers", "stop"),
-        *("drop", "duplicate", "reorder"),
-    ),
-    "Report": ("optimum",),
-}
-_NAMES = {
-    "batch": "mini-batch B",
-    "lr": "learning rate α",
-    "decay": "decay λ",
-    "dtype": "workers compute in",
-    "features": "random features D",
-    "gamma": "kernel's γ",
-    "push_after": "pushes after a",
-    "receivers": "rows go by",
-    "costs": "what else takes time",
-    "slots": "slots K",
-    "warm_up": "epochs with one slot",
-    "servers": "servers S",
-    "width": "bits of a word",
-    "optimum": "figure 8's measures",
-    "sample_seconds": "computing of a sample",
-    "jitter": "jitter σ",
-    "stop": "stops",
-}
-_PLACES = {"model": "event model", "rtl": "RTL"}
 
 
-def param_server_page(metrics: Mapping[str, Any], outcomes: Sequence[Outcome]) -> str:
+def param_server_page(metrics: Mapping[str, Any], outcomes: Sequence[Outcome], configuration: Tables) -> str:
     """Render the run as one HTML document without external references.
 
     - ``metrics``: the run's run.json; a null is not a number and is left out of charts.
     - ``outcomes``: of the run, then of the runs beside it, for the times of workers and servers. If the
       last run beside it did not finish, it has no outcome, and only ``error`` says so.
+    - ``configuration``: the run's options.
     """
     options, epochs = metrics["configuration"], metrics["epochs"]
     histogram = {int(staleness): count for staleness, count in metrics["staleness"]["histogram"].items()}
@@ -76,7 +44,7 @@ def param_server_page(metrics: Mapping[str, Any], outcomes: Sequence[Outcome]) -
         loss=_curves(epochs, loss_axis("loss of training samples"), {"training": "loss"}),
         convergence=_convergence(epochs),
         staleness_chart=charts.staleness_chart(histogram, metrics["staleness"]["mean"]) if histogram else None,
-        configuration=_configuration(metrics),
+        configuration=configuration,
         epochs=_epoch_table(epochs, unit),
     )
 
@@ -182,29 +150,6 @@ def _convergence(epochs: Sequence[Mapping[str, Any]]) -> list[Chart]:
             series = {name: ("run", points)}
             charts.append(curves_chart(series, epoch_axis(len(epochs)), loss_axis(name, log=True)))
     return charts
-
-
-def _configuration(metrics: Mapping[str, Any]) -> Mapping[str, Rows]:
-    options = metrics["configuration"]
-    tables = {
-        heading: [(_NAMES.get(key, key), _value(key, options[key])) for key in keys if options[key] is not None]
-        for heading, keys in TABLES.items()
-    }
-    tables["Parameter server"].append(("runs on", _PLACES[metrics["on"]]))
-    return tables
-
-
-def _value(key: str, value: object) -> str:
-    if key in ("drop", "duplicate", "reorder"):
-        return f"{100 * float(str(value)):g} %"
-    if key == "sample_seconds":
-        seconds = float(str(value))
-        return Unit.of(seconds)(seconds)
-    if value == "":
-        return "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _epoch_table(epochs: Sequence[Mapping[str, Any]], unit: Unit) -> list[list[str]]:

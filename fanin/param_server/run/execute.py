@@ -18,7 +18,7 @@ from fanin.param_server.page.trace import param_server_trace
 from fanin.param_server.run.beside import runs_beside
 from fanin.param_server.run.diagnosis import diagnose
 from fanin.param_server.run.options import ParamServerOptions
-from fanin.param_server.run.setup import Setup, backend_of, batches_per_epoch, learner_of, setup_of
+from fanin.param_server.run.setup import Setup, backend_of, batches_per_epoch, lacking, learner_of, setup_of
 from fanin.report.failure import failure_page
 from fanin.report.unit import Unit
 from fanin.runs.call import Call
@@ -26,6 +26,7 @@ from fanin.runs.diagnosis import record_of
 from fanin.runs.file_options import request_of
 from fanin.runs.live import LiveFile, RunStatus
 from fanin.runs.lock import sole_writer
+from fanin.runs.option_tables import option_tables
 from fanin.runs.output import (
     LINK_LOG,
     PARAM_SERVER_RUN,
@@ -99,7 +100,8 @@ def _run(
         outcomes, stop = _train_all(tracked_runs, learner, status, finished=meetings.add, wave=wave, **outputs)
         metrics = _metrics(tracked_runs, outcomes, stop)
         if outcomes:
-            page = param_server_page(metrics, outcomes)
+            tables = option_tables(ParamServerOptions, setup.options.as_json(), lacking(setup.options))
+            page = param_server_page(metrics, outcomes, tables)
             np.save(folder / WEIGHTS_FILE, outcomes[0].w)
         else:
             diagnosis = diagnose(record_of(metrics))

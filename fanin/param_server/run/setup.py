@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from fanin.param_server.facts import Algorithm, ParamServerConfig, PushAfter
 from fanin.param_server.run.options import BUNDLED, RANDOM_FEATURES, RTL, ParamServerOptions
 from fanin.param_server.run.stragglers import parse_stragglers
 from fanin.runs.call import Call
-from fanin.runs.option import options_of
+from fanin.runs.option import Trait, options_of
 from fanin.runs.pairs import parse_stops
 from fanin.runs.ranks import check_nodes, refuse_ranks
 from fanin.sim.learning.learner import Learner, Shards, Training
@@ -105,12 +105,8 @@ def setup_of(options: ParamServerOptions, call: Call) -> Setup:
 
 def _refuse(options: ParamServerOptions, call: Call) -> None:
     """Raise InputError for options that contradict one another."""
-    reasons = {}
-    if options.model != "lr-rff":
-        reasons[RANDOM_FEATURES] = f"applies to lr-rff, not to {options.model}"
     if options.on == "model":
         refuse_ranks(call, "--on model")
-        reasons[RTL] = "needs --on rtl"
         if options.width != WORD_BITS:
             raise InputError(
                 f"--width {options.width}: needs --on rtl; the event model has words of {WORD_BITS} bits"
@@ -119,7 +115,17 @@ def _refuse(options: ParamServerOptions, call: Call) -> None:
         check_nodes(call, options.workers + options.servers)
         if options.costs != "design":
             raise InputError(f"--costs {options.costs}: needs --on model")
-    options.refuse(reasons)
+    options.refuse(lacking(options))
+
+
+def lacking(options: ParamServerOptions) -> Mapping[Trait, str]:
+    """Return the traits that such a run lacks, each with the reason for users."""
+    reasons = {}
+    if options.model != "lr-rff":
+        reasons[RANDOM_FEATURES] = f"applies to lr-rff, not to {options.model}"
+    if options.on == "model":
+        reasons[RTL] = "needs --on rtl"
+    return reasons
 
 
 def _costs(options: ParamServerOptions) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from fanin.report.chart import Axis, Chart
 from fanin.report.curves import curves_chart, epoch_axis, loss_axis
-from fanin.report.html import Rows, fill
+from fanin.report.html import Rows, Tables, fill
 from fanin.report.unit import Unit
 from fanin.ring.page import charts
 from fanin.sim.ring.schedule import TRACED_STEPS, Times
@@ -24,32 +24,6 @@ _INCEPTIONN = {
     ("aggregator", "aggregator"): "workers and aggregators",
 }
 _RUNS = {"the run": None, "binary32": "binary32", "binary64": "binary64"}
-_TABLES = {
-    "Training": ("data", "layers", "epochs", "batch", "lr", "momentum", "decay", "seed"),
-    "Exchange": ("system", "nodes", "exchange", "groups", "above", "lanes", "codec", "all_reduce", "on"),
-    "Hosts": ("overlap", "outstanding", "flops", "memory_bandwidth", "pcie"),
-    "Network": ("gbps", "drop", "duplicate", "reorder", "corrupt", "stop"),
-}
-_NAMES = {
-    "batch": "mini-batch of a node",
-    "lr": "learning rate",
-    "decay": "weight decay",
-    "all_reduce": "who adds up",
-    "above": "between groups",
-    "on": "runs on",
-    "outstanding": "all-reduces outstanding",
-    "memory_bandwidth": "memory bandwidth",
-    "pcie": "PCIe, each way",
-    "gbps": "link",
-    "stop": "stops",
-}
-_FAULTS = ("drop", "duplicate", "reorder", "corrupt")
-_UNITS = {
-    "flops": (1e12, "TFLOP/s"),
-    "memory_bandwidth": (1e9, "GB/s"),
-    "pcie": (1e9, "Gb/s"),
-    "gbps": (1, "Gb/s"),
-}
 #: Counters shown: those of a ring node, or of the transport of INCEPTIONN's hosts.
 _COUNTERS = {
     "sent": "frames sent",
@@ -132,10 +106,12 @@ def notes(metrics: Metrics) -> list[str]:
     return sentences
 
 
-def ring_page(metrics: Metrics, times: Sequence[Times]) -> str:
+def ring_page(metrics: Metrics, times: Sequence[Times], configuration: Tables) -> str:
     """Render the run as one HTML document without external references.
 
-    ``metrics``: the run's run.json; a null is not a number and is left out of charts. ``times``: of its hosts.
+    - ``metrics``: the run's run.json; a null is not a number and is left out of charts.
+    - ``times``: of its hosts.
+    - ``configuration``: the run's options.
     """
     options, epochs = metrics["configuration"], metrics["epochs"]
     nic = options["all_reduce"] == "nic"
@@ -157,7 +133,7 @@ def ring_page(metrics: Metrics, times: Sequence[Times]) -> str:
         distance=f"{metrics['distance']:.2g}",
         counters=_counters(metrics["counters"]),
         traffic=_traffic(metrics["traffic"]),
-        configuration=_configuration(options),
+        configuration=configuration,
         epochs=_epoch_table(epochs),
     )
 
@@ -234,30 +210,6 @@ def _cell(name: str, value: Any) -> str:
     if name == "header_share":
         return f"{100 * value:.1f} %"
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _configuration(options: Metrics) -> dict[str, Rows]:
-    table_keys = {key for keys in _TABLES.values() for key in keys}
-    codec_keys = [key for key in options if key not in table_keys]  # its parameters
-    tables: dict[str, Rows] = {}
-    for heading, keys in _TABLES.items():
-        row_keys = (*keys, *codec_keys) if heading == "Exchange" else keys
-        rows = [
-            (_NAMES.get(key, key), _value(key, options[key])) for key in row_keys if options[key] is not None
-        ]
-        tables[heading] = rows
-    return tables
-
-
-def _value(key: str, value: Any) -> str:
-    if key in _FAULTS:
-        return f"{100 * value:g} %"
-    if key in _UNITS:
-        scale, unit = _UNITS[key]
-        return f"{value / scale:g} {unit}"
-    if value == "":
-        return "none"
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _epoch_table(epochs: Sequence[Metrics]) -> list[list[str]]:

@@ -15,13 +15,14 @@ from fanin.ring.run.diagnosis import diagnose
 from fanin.ring.run.metrics import Metrics, failure_of, metrics_of
 from fanin.ring.run.options import Platform, RingOptions
 from fanin.ring.run.resume import save_state
-from fanin.ring.run.setup import Setup, resolve, setup_of
+from fanin.ring.run.setup import Setup, lacking, resolve, setup_of
 from fanin.ring.run.summary import summary
 from fanin.runs.call import Call
 from fanin.runs.diagnosis import record_of
 from fanin.runs.file_options import request_of
 from fanin.runs.live import LiveFile, RunStatus
 from fanin.runs.lock import sole_writer
+from fanin.runs.option_tables import option_tables
 from fanin.runs.output import (
     DISSECTOR_FILE,
     LINK_LOG,
@@ -106,7 +107,9 @@ def _fill(
         metrics = metrics_of(setup, result, references)
         # Weights that differ from the golden model's are never resumed: the run's end would differ, too.
         state = result.state if metrics["bit_exact"] else None
-        (folder / REPORT_FILE).write_text(ring_page(metrics, result.times))
+        values = setup.options.as_json() | setup.configuration
+        tables = option_tables(RingOptions, values, lacking(setup.options))
+        (folder / REPORT_FILE).write_text(ring_page(metrics, result.times, tables))
     (folder / TRACE_FILE).write_text(setup.backend.trace(setup.state, result, read_link_log(link_log)))
     link_log.unlink(missing_ok=True)
     if pcap:

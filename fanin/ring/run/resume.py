@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from fanin.ring.run.layers import is_list, parse_layers, widths_text
 from fanin.ring.run.options import RingOptions
 from fanin.runs.option import options_of
 from fanin.runs.output import RING_RUN, STATE_FILE, is_kind
+from fanin.runs.resumption import check_unchanged, complete
 from fanin.sim.learning.replica import State
 
 _PARTS = ("parameters", "velocities")
@@ -33,17 +34,10 @@ class Earlier:
 
     def complete(self, options: RingOptions) -> RingOptions:
         """Return ``options`` with the run's training options. Raises InputError for a contradiction."""
-        for option in _TRAINING:
-            value, earlier_value = (
-                _comparable(option.name, getattr(options, option.name)),
-                self.options.get(option.name),
-            )
-            if option.name in options.given and value != earlier_value:
-                raise InputError(
-                    f"{option.as_written(value)}: {self.folder} was trained with "
-                    f"{option.value_text(earlier_value)}"
-                )
-        return replace(options, **self.options)
+        given = [option.name for option in _TRAINING if option.name in options.given]
+        values = {name: _comparable(name, getattr(options, name)) for name in given}
+        check_unchanged(RingOptions, self.folder, values, self.options)
+        return complete(options, self.options)
 
     def state(self, network: Mlp) -> State:
         """Read the state after the run's last whole epoch. Raises InputError."""

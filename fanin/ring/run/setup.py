@@ -92,12 +92,18 @@ def resolve(options: RingOptions, call: Call) -> tuple[RingOptions, Earlier | No
         refuse_ranks(call, f"--system {options.system}")
     if options.on is Platform.MODEL:
         refuse_ranks(call, "--on model")
-        options.refuse({FRAMES: "needs --on rtl"})
+    options.refuse(lacking(options))
     return options, earlier
 
 
+def lacking(options: RingOptions) -> Mapping[Trait, str]:
+    """Return the traits that a run of resolved options lacks, each with the reason for users."""
+    frames = {FRAMES: "needs --on rtl"} if options.on is Platform.MODEL else {}
+    return {**_lacking(options), **frames}
+
+
 def _lacking(options: RingOptions) -> Mapping[Trait, str]:
-    """Return the traits that such a run lacks, each with the reason for users."""
+    """Return the traits that the system of such a run lacks, each with the reason for users."""
     if options.system is not System.SMART_NIC:
         return dict.fromkeys((SMART, ADDING), f"applies to smart NICs, not to --system {options.system}")
     if options.all_reduce is Reducer.HOST:

@@ -6,6 +6,8 @@ import pytest
 
 from fanin.cnn.page.charts import batch_chart, cycles_chart, results_chart, shares_chart, use_chart
 from fanin.cnn.page.page import NAMES, cnn_page, exact_line, limit_lines, machines_in
+from fanin.cnn.run.options import FRAMES, ClusterOptions
+from fanin.runs.option_tables import option_tables
 from tests.fanin.report.drawn import bars, figures, outside, own, points, rows
 
 LAYERS = [
@@ -81,6 +83,7 @@ CONNECTIONS = [
         "ends": [end("fpga0", 1800, 3, 1690), end("fpga1", 1700, 0, 1800, "TIMEOUT")],
     },
 ]
+OPTIONS = ClusterOptions(drop=0.02, corrupt=0.001, network_seed=7, cut="fpga1@3")
 CONDITIONS = {"drop": 0.02, "duplicate": 0.0, "reorder": 0.0, "corrupt": 0.001, "seed": 7, "cut": "fpga1@3"}
 
 
@@ -119,9 +122,15 @@ def run(on="rtl", hardware=HARDWARE, **changes):
     } | changes  # fmt: skip
 
 
+def whole_page(run_file):
+    """The page with its options."""
+    lacking = () if run_file["connections"] else (FRAMES,)
+    return cnn_page(run_file, option_tables(ClusterOptions, OPTIONS.as_json(), lacking))
+
+
 def page_of(run_file):
     """The page without the charting library's source, in which any word may stand."""
-    return own(cnn_page(run_file))
+    return own(whole_page(run_file))
 
 
 def test_planned_and_measured_cycles_are_on_one_scale():
@@ -207,10 +216,9 @@ def test_connections_and_what_happened_to_them_are_named():
     assert row.format("fpga0", "1,800 frames, 3 again; 1,690 received, 9 refused") in page
     assert row.format("fpga1", "1,700 frames, 0 again; FAILED: TIMEOUT") in page
     rows = dict(re.findall(r'<th scope="row">([^<]*)</th><td>([^<]*)</td>', page))
-    found = [rows[name] for name in ("link", "frames", "drop", "corrupt", "seed of faults", "cut")]
-    assert found == ["reliable", "L2", "2 %", "0.1 %", "7", "fpga1@3"]
-    assert "reorder" not in rows
-    assert "seed of faults" not in page_of(run("golden"))
+    found = [rows[name] for name in ("link", "frames", "drop", "corrupt", "network-seed", "cut")]
+    assert found == ["reliable", "L2", "0.02", "0.001", "7", "fpga1@3"]
+    assert "network-seed" not in page_of(run("golden"))
 
 
 def test_what_was_compared_is_said():

@@ -13,8 +13,10 @@ from fanin.param_server.page.charts import (
     window,
 )
 from fanin.param_server.page.page import param_server_page, stopped_line
+from fanin.param_server.run.options import ParamServerOptions
 from fanin.report.curves import curves_chart, epoch_axis, loss_axis
 from fanin.report.unit import Unit
+from fanin.runs.option_tables import option_tables
 from fanin.sim.param_server.training import Outcome, ServerSpan, Span
 from tests.fanin.report.drawn import bars, figures, names, outside, own, points, rows
 
@@ -107,9 +109,15 @@ def run_file(epochs, **changes):
     return found | changes
 
 
-def page_of(*args):
+def whole_page(metrics, outcomes):
+    """The page with its options."""
+    values = metrics["configuration"] | {"on": metrics["on"]}
+    return param_server_page(metrics, outcomes, option_tables(ParamServerOptions, values))
+
+
+def page_of(metrics, outcomes):
     """The page without the charting library's source, in which any word may stand."""
-    return own(param_server_page(*args))
+    return own(whole_page(metrics, outcomes))
 
 
 def _page(epochs=(1, 2, 3), **changes):
@@ -233,7 +241,7 @@ def test_the_page_shows_everything_and_refers_to_nothing():
         "Staleness",
     ):
         assert f"<h2>{heading}</h2>" in page
-    for text in ("1:2", "25 %", "9.500 µs", "event model", "30.0 %", "1.2"):
+    for text in ("1:2", "0.25", "9.5e-06", "30.0 %", "1.2"):
         assert escape(text) in page
     assert len(re.findall(r'<th scope="row">[123]</th>', page)) == 3
 

@@ -8,15 +8,12 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from fanin.api.shown import page_frame
-from fanin.cnn.page.page import cnn_page
 from fanin.cnn.plan.page.page import plan_page
 from fanin.glm.page.page import render
-from fanin.param_server.page.page import param_server_page
 from fanin.report import html
 from fanin.report.chart import Axis, Bar, Chart
 from fanin.report.failure import failure_page
 from fanin.report.palette import STYLES
-from fanin.ring.page.page import ring_page
 from tests.fanin.campaign import test_page as campaign
 from tests.fanin.cnn import test_page as cnn
 from tests.fanin.evaluation.reproduce import test_page as reproduction
@@ -30,9 +27,9 @@ from tests.needs import chromium
 pytestmark = pytest.mark.needs("chromium")
 PAGES = {
     "train": lambda: render(glm.report()),
-    "cluster": lambda: cnn_page(cnn.run()),
-    "ring": lambda: ring_page(ring.run_file(), ring.host_times()),
-    "ps": lambda: param_server_page(
+    "cluster": lambda: cnn.whole_page(cnn.run()),
+    "ring": lambda: ring.whole_page(ring.run_file(), ring.host_times()),
+    "ps": lambda: param_server.whole_page(
         param_server.run_file(list(map(param_server.epoch_of, (1, 2, 3)))), [param_server.outcome_of()]
     ),
     "plan": lambda: plan_page(*make_plan(6, 100)),

@@ -101,7 +101,7 @@ def _result(*, data_parallel=False):
     )
     network = NetworkConfig(link=LinkConfig(gbps=10))
     return SimpleNamespace(
-        options=SimpleNamespace(workers=2, clock_mhz=100, node=NODE, network=network),
+        training=SimpleNamespace(workers=2, clock_mhz=100, node=NODE, network=network),
         shape=SimpleNamespace(micro_batches=1, data_parallel=data_parallel),
         run=SimpleNamespace(timeline=timeline),
     )

@@ -12,7 +12,7 @@ from fanin.glm.golden.model import GlmModel
 from fanin.glm.golden.train import train
 from fanin.sim.glm.classes import together
 from fanin.sim.glm.course import TrainRun
-from fanin.sim.glm.train import TrainOptions, trainers
+from fanin.sim.glm.train import GlmTraining, trainers
 from fanin.sim.network import NetworkConfig
 from fanin.sklearn import GlmClassifier
 
@@ -42,7 +42,7 @@ def options(path, **changes):
     how = {"loss": Loss.LOGISTIC, "workers": 2, "precision": 4, "batch": 16, "epochs": 8, "lr": 8.0}
     how |= {"bias": True, "shuffle": True, "test": 0.25, "seed": 3, "clock_mhz": 250.0}
     how |= {"data": str(path), "node": PRESETS["tiny"], "network": NetworkConfig()}
-    return TrainOptions(**how | changes)
+    return GlmTraining(**how | changes)
 
 
 def run(asked):
