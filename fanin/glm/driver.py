@@ -12,7 +12,6 @@ from fanin import fixed
 from fanin.fixed import NO_DECAY, Decay, LearningRate, Loss
 from fanin.glm.facts import GlmConfig, TrainShape
 from fanin.glm.golden.layout import place_of
-from fanin.golden.round_trip import FLOOR_CYCLES
 from fanin.hdl.glm.node_registers import (
     ROUND_TRIPS,
     Failure,
@@ -22,6 +21,7 @@ from fanin.hdl.glm.node_registers import (
 )
 from fanin.host.driver import BaseDriver, Batch, Value
 from fanin.wire.ethernet import Endpoint
+from fanin.wire.link import FLOOR_CYCLES
 
 
 @dataclass(frozen=True, kw_only=True)

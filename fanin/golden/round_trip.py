@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fanin.wire.link import FLOOR_CYCLES
+
 RTT_BITS = 18  #: bits of a round trip; a longer one counts as the longest
 MEAN_SHIFT = 3  #: a sample moves the mean by 1/8 of its distance
 DEVIATION_SHIFT = 4  #: a sample moves the deviation by 1/16 of its distance
 MISSES = 64  #: retransmissions without a sample after which the estimate is forgotten
 FIRST_SHIFT = 3  #: without an estimate the timeout is ``ceiling`` / 8, after misses ``ceiling``
-FLOOR_CYCLES = 16  #: default of ``floor``
 
 
 @dataclass

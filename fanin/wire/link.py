@@ -14,6 +14,7 @@ TOS_SHIFT = 5  # a priority is the upper three bits of IPv4's type of service
 MAX_FRAMES = 256  # in a link's buffer
 FRAME_COUNTS = tuple(1 << n for n in range(1, MAX_FRAMES.bit_length()))  # possible sizes of a buffer
 LINK_CONTROL_BYTES = 64  # length of a frame of any kind except DATA, padded with zeros
+FLOOR_CYCLES = 16  #: default of the least distance of a retransmission timeout from the mean round trip
 ARRIVED_BITS = 32  # bitmap of an ACK or NAK, in the bytes after the header
 _UDP_HEADER_BYTES = 64  # headers with UDP, padded with zeros to a whole beat
 

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
-from fanin.golden.round_trip import FLOOR_CYCLES
 from fanin.hdl.ring.registers import ACK_DELAY
 from fanin.sim.ring.time import RingTime
-from fanin.wire.link import ARRIVED_BITS, LINK_CONTROL_BYTES
+from fanin.wire.link import ARRIVED_BITS, FLOOR_CYCLES, LINK_CONTROL_BYTES
 
 #: Cycles of both nodes' logic, from a frame's arrival to the retransmission that its answer requests.
 _LOGIC = 40

@@ -138,10 +138,12 @@ class ProgramSwitch(Switch):
         read = self.pipeline.read_register
         number, seen = read(AGG_STATE, slot)
         sums = tuple(_signed(*read(name, slot)) for name in sum_registers(self.config)) if number else ()
-        total = bool(*read(AGG_ANSWERED, slot))
-        if not self.config.protocol.acknowledges:
-            return SlotRegisters(number, seen, sums, 0, 0, total)
-        return SlotRegisters(number, seen, sums, *read(ACK_STATE, slot), total, bool(*read(ACK_ANSWERED, slot)))
+        total, confirmed = bool(*read(AGG_ANSWERED, slot)), False
+        ack_round, ack_seen = 0, 0
+        if self.config.protocol.acknowledges:
+            ack_round, ack_seen = read(ACK_STATE, slot)
+            confirmed = bool(*read(ACK_ANSWERED, slot))
+        return SlotRegisters(number, seen, sums, ack_round, ack_seen, total, confirmed)
 
     def inject(self, port: int, frame: bytes, time: int) -> list[Delivery]:  # noqa: D102
         return [(destination, answer, time) for destination, answer in self.pipeline.process(port, frame)]

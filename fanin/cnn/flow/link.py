@@ -19,9 +19,9 @@ from fanin.cnn.flow.graph import Actor, Channel, Pattern, Source, at_first, at_l
 from fanin.cnn.flow.parts import Parts
 from fanin.cnn.flow.times import Cycles
 from fanin.cnn.layers.family import WORD_BITS
-from fanin.golden.round_trip import FLOOR_CYCLES
 from fanin.wire.connection import MAC_WIDTH, MAX_PAYLOAD_WORDS, RowFrames
 from fanin.wire.ethernet import AROUND_FRAME, FCS_BYTES, PREAMBLE_BYTES
+from fanin.wire.link import FLOOR_CYCLES
 
 Edge = tuple[int, int]  #: consuming stage, port
 

@@ -7,7 +7,6 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from fanin.golden.round_trip import FLOOR_CYCLES
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.arith.select import leading_zeros
 from fanin.hdl.net.link.job import ACK_DELAY_BITS, check_link
@@ -18,7 +17,7 @@ from fanin.hdl.net.round_trip import (
     delay_layout,
     limited,
 )
-from fanin.wire.link import ARRIVED_BITS
+from fanin.wire.link import ARRIVED_BITS, FLOOR_CYCLES
 
 _CHECK = 3  # cycles from the address of a frame's timer to the verdict on the frame
 

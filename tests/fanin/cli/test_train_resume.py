@@ -71,7 +71,7 @@ def same(folder, whole, *, but=("jobs", "restarts")):
     left, right = (
         {key: value for key, value in record_of(f).items() if key not in but} for f in (folder, whole)
     )
-    counts = [[without_estimates(node) for node in record_of(f)["counters"]] for f in (folder, whole)]
+    counts = [[without_estimates(node) for node in record_of(f).get("counters", [])] for f in (folder, whole)]
     return (
         left == right
         and counts[0] == counts[1]

@@ -3,8 +3,9 @@
 import pytest
 from amaranth.sim import Simulator
 
-from fanin.golden.round_trip import FLOOR_CYCLES, RoundTrip
+from fanin.golden.round_trip import RoundTrip
 from fanin.hdl.net.link.repeat import RepeatTimers
+from fanin.wire.link import FLOOR_CYCLES
 
 FRAMES = 8
 CEILING = 2000
