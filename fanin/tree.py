@@ -61,6 +61,11 @@ def workers_of(shape: Shape) -> int:
     return shape if isinstance(shape, int) else sum(map(workers_of, shape))
 
 
+def max_members_of(shape: Shape) -> int:
+    """Return the greatest number of members of a switch."""
+    return max(map(_members_of, _parts(shape)))
+
+
 def _parts(shape: Shape) -> Iterator[Shape]:
     """Yield the shape and those of all switches below."""
     yield shape

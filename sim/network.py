@@ -309,10 +309,10 @@ class Network:
         self.first_arrival: list[int | None] = [None] * ports  # per port, time of the switch's first reception
         self._severed: set[frozenset[int]] = set()  # pairs of ports between which all frames are dropped
         self._switch_delay = round(switch_ns * 1000)
-        self._capture = capture
+        self._captures = [capture] if capture else []  # per switch
         self._order = itertools.count()  # breaks ties in time by the order of causes
         self._arriving: list[tuple[int, int, int, bytes]] = []  # heaps: time, order, port, frame
-        self._captured: list[tuple[int, int, bytes]] = []
+        self._captured: list[tuple[int, int, int, bytes]] = []  # heap: time, order, switch, frame
 
     @property
     def next_time(self) -> int | None:
@@ -358,10 +358,7 @@ class Network:
         received: list[Reception] = []
         while self._arriving and self._arriving[0][0] <= time:
             arrival_time, _, port, frame = heapq.heappop(self._arriving)
-            self._record(frame, arrival_time)
-            if self.first_arrival[port] is None:
-                self.first_arrival[port] = arrival_time
-            for target, answer, send_time in self.switch.inject(port, frame, arrival_time):
+            for target, answer, send_time in self._inject(port, frame, arrival_time):
                 if self._severed and frozenset((port, target)) in self._severed:
                     continue
                 departure = send_time + self._switch_delay
@@ -372,6 +369,13 @@ class Network:
         self._flush(time)
         return received
 
+    def _inject(self, port: int, frame: bytes, time: int) -> list[Delivery]:
+        """Let the switch receive a frame; return the frames that it causes."""
+        self._record(frame, time)
+        if self.first_arrival[port] is None:
+            self.first_arrival[port] = time
+        return self.switch.inject(port, frame, time)
+
     def _send_down(self, port: int, frame: bytes, time: int) -> list[Reception]:
         """Send a frame from the switch at ``time``; return its receptions."""
         self._record(frame, time)
@@ -381,14 +385,14 @@ class Network:
         """Complete the capture; discard frames in flight."""
         self._flush(None)
 
-    def _record(self, frame: bytes, time: int) -> None:
-        if self._capture:
-            heapq.heappush(self._captured, (time, next(self._order), frame))
+    def _record(self, frame: bytes, time: int, switch: int = 0) -> None:
+        if self._captures:
+            heapq.heappush(self._captured, (time, next(self._order), switch, frame))
 
     def _flush(self, time: int | None) -> None:
-        while self._capture and self._captured and (time is None or self._captured[0][0] <= time):
-            at, _, frame = heapq.heappop(self._captured)
-            self._capture(frame, at)
+        while self._captured and (time is None or self._captured[0][0] <= time):
+            at, _, switch, frame = heapq.heappop(self._captured)
+            self._captures[switch](frame, at)
 
     def statistics(self) -> list[dict[str, dict[str, int]]]:
         """Return the counters of each port's link, by direction."""

@@ -31,7 +31,8 @@ class NodeJob:
     - ``id``: number of the job.
     - ``base``: its first slot at the switch.
     - ``slots``: number of its slots, a power of two.
-    - ``member``: one-hot bit of the worker in the job's bitmap.
+    - ``member``: one-hot bit of the worker at its switch.
+    - ``worker``: number of the worker in the job; None: the place of its bit, as at a job's only switch.
     - ``own``, ``switch``: addresses of the two ends.
     - ``timeout``: cycles until an unanswered packet is sent again; the maximum if ``adaptive``.
     - ``adaptive``: timeouts follow the measured round trips.
@@ -49,6 +50,12 @@ class NodeJob:
     adaptive: bool = False
     floor: int = FLOOR_CYCLES
     retries: int = 1000
+    worker: int | None = None
+
+    @property
+    def number(self) -> int:
+        """Number of the worker in the job."""
+        return self.member.bit_length() - 1 if self.worker is None else self.worker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +137,7 @@ class NodeDriver(BaseDriver):
             if decay.shift:
                 raise ValueError("decay must be none for a node that was made without l2")
             return
-        position = None if decay.spared is None else place_of(decay.spared, shape, job.member.bit_length() - 1)
+        position = None if decay.spared is None else place_of(decay.spared, shape, job.number)
         engine, chunk, lane = position or (0, 0, 0)
         batch.write(
             "decay",

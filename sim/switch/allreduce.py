@@ -6,7 +6,7 @@ import heapq
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from fanin.p4.aggregation import ProgramConfig
 from fanin.sim.network import Network, NetworkConfig
 from fanin.sim.switch.base import Switch
 from fanin.sim.switch.timers import Timers
+from fanin.sim.tree import SwitchTree, TreeNetwork, members_of
 from fanin.wire.aggregation import AggPacket, Kind, decode_payload, encode, header_length
 
 Int32 = npt.NDArray[np.int32]
@@ -59,34 +60,41 @@ class AllReduceResult:
     repeated: int = 0  #: sums that were delivered again
     lost: int = 0  #: operations without a sum
     gave_up: bool = False  #: a packet was not answered after all retries, and the job ended
+    #: of a tree: counters of each switch by its name
+    switches: dict[str, dict[str, int]] = field(default_factory=dict)
+    #: of a tree: counters of the links between switches, by switch and direction
+    trunks: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 def allreduce(
     contributions: Int32,
     *,
-    switch: Switch,
+    switch: Switch | SwitchTree,
     program: ProgramConfig,
     network: NetworkConfig,
     capture: Callable[[bytes, int], None] | None = None,
 ) -> AllReduceResult:
     """Add ``contributions`` (a row per worker) through ``switch``, which runs ``program`` and has no job.
 
-    Each worker keeps as many packets in flight as ``program`` has slots. Raises CheckFailed if a packet was
+    A tree of switches has its job already, of as many workers. Each worker keeps as many packets in flight as
+    ``program`` has slots. ``capture``: of the frames at a single switch. Raises CheckFailed if a packet was
     given up, or workers ended with different sums.
     """
+    rows = split_into_packets(contributions, program.values)
+    settings: dict[str, Any] = {"link": network.link, "switch_ns": network.switch_ns, "seed": network.seed}
+    links: Network
+    if isinstance(switch, SwitchTree):
+        root, bits = switch.switches[0], [member.bitmap for member, _ in members_of(switch.parts)]
+        links = TreeNetwork(tree=switch, **settings)
+    else:
+        root, bits = switch, [1 << number for number in range(len(rows))]
+        links = Network(switch=root, ports=len(rows), capture=capture, **settings)
     workers = [
-        Worker(number, program=program, network=network, values=row)
-        for number, row in enumerate(split_into_packets(contributions, program.values))
+        Worker(number, program=program, network=network, values=row, bitmap=bit)
+        for number, (row, bit) in enumerate(zip(rows, bits, strict=True))
     ]
-    switch.add_job(Job(JOB, 0, program.slots, tuple(worker.member for worker in workers)))
-    links = Network(
-        switch=switch,
-        ports=len(workers),
-        link=network.link,
-        switch_ns=network.switch_ns,
-        seed=network.seed,
-        capture=capture,
-    )
+    if not isinstance(switch, SwitchTree):
+        switch.add_job(Job(JOB, 0, program.slots, tuple(worker.member for worker in workers)))
     time = Simulation(workers, links).run()
     links.close()
     sums = [np.array(worker.received, dtype=np.int32).reshape(-1) for worker in workers]
@@ -94,12 +102,14 @@ def allreduce(
         raise CheckFailed("workers ended with different sums")
     return AllReduceResult(
         sums=sums[0][: contributions.shape[1]],
-        counters=switch.job_counters(JOB),
+        counters=root.job_counters(JOB),
         time_ns=time / 1000,
         latencies_ns=[latency / 1000 for worker in workers for latency in worker.latencies],
         sent=sum(worker.sent for worker in workers),
         retransmissions=sum(worker.retransmissions for worker in workers),
         verdicts={verdict: sum(worker.verdicts[verdict] for worker in workers) for verdict in Verdict},
+        switches=switch.counters() if isinstance(switch, SwitchTree) else {},
+        trunks=links.trunk_statistics() if isinstance(links, TreeNetwork) else {},
     )
 
 
@@ -115,8 +125,10 @@ def split_into_packets(contributions: Int32, values: int) -> npt.NDArray[np.int3
 class Worker:
     """A worker's endpoint, its values, and the timers of its slots. Times in picoseconds."""
 
-    def __init__(self, number: int, *, program: ProgramConfig, network: NetworkConfig, values: Int32):
-        self.member = Member(number, 1 << number, worker_endpoint(number))
+    def __init__(
+        self, number: int, *, program: ProgramConfig, network: NetworkConfig, values: Int32, bitmap: int
+    ):
+        self.member = Member(number, bitmap, worker_endpoint(number))
         self.values = values
         self.received: list[tuple[int, ...]] = []
         self.timers = Timers(network)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 from fanin.p4.aggregation import ProgramConfig, register_words
 from fanin.p4.control import MulticastGroup, TableEntry
 from fanin.p4.emit import program_text
-from fanin.sim.switch.embedded import Switch, load
+from fanin.sim.switch.embedded import Program, Switch, load
 from fanin.sim.switch.embedded.trace import Tracer
 from fanin.sim.switch.program import ProgramSwitch, split_words
 from fanin.wire.ethernet import Endpoint
@@ -39,6 +40,11 @@ class EmbeddedPipeline:
         return value if isinstance(value, tuple) else split_words(value, self._words[name])
 
 
+@functools.lru_cache(maxsize=4)
+def _program(config: ProgramConfig) -> Program:
+    return load(program_text(config), "aggregation.p4")
+
+
 def embedded_switch(
     config: ProgramConfig,
     *,
@@ -47,6 +53,5 @@ def embedded_switch(
     tracer: Tracer | None = None,
 ) -> ProgramSwitch:
     """Return the program of ``config``, printed, loaded and running without a job."""
-    program = load(program_text(config), "aggregation.p4")
-    pipeline = EmbeddedPipeline(config, program.switch(ports, tracer))
+    pipeline = EmbeddedPipeline(config, _program(config).switch(ports, tracer))
     return ProgramSwitch(config=config, pipeline=pipeline, endpoint=endpoint, ports=ports)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
+
 from fanin.job import SWITCH
 from fanin.p4.aggregation import ProgramConfig
 from fanin.sim.switch.base import Switch, SwitchKind
 from fanin.sim.switch.reference import ReferenceSwitch
+from fanin.sim.tree import SwitchTree
+from fanin.tree import TreeSwitch
+from fanin.wire.ethernet import Endpoint
 
 
 def check_switch(kind: SwitchKind) -> None:
@@ -16,17 +22,22 @@ def check_switch(kind: SwitchKind) -> None:
         check_tools()
 
 
-def make_switch(ports: int, *, kind: SwitchKind, config: ProgramConfig) -> Switch:
-    """Return a switch with the default addresses that runs the program of ``config``, or an equivalent."""
+def make_switch(ports: int, endpoint: Endpoint = SWITCH, *, kind: SwitchKind, config: ProgramConfig) -> Switch:
+    """Return a switch with these addresses that runs the program of ``config``, or an equivalent."""
     if kind is SwitchKind.REFERENCE:
         return ReferenceSwitch(
-            endpoint=SWITCH, ports=ports, values=config.values, protocol=config.protocol, encap=config.encap
+            endpoint=endpoint, ports=ports, values=config.values, protocol=config.protocol, encap=config.encap
         )
     # Import only what this kind needs: gRPC here, a parser below.
     if kind is SwitchKind.BMV2:
         from fanin.sim.switch.bmv2.switch import bmv2_switch
 
-        return bmv2_switch(config, endpoint=SWITCH, ports=range(ports))
+        return bmv2_switch(config, endpoint=endpoint, ports=range(ports))
     from fanin.sim.switch.emitted import embedded_switch
 
-    return embedded_switch(config, endpoint=SWITCH, ports=range(ports))
+    return embedded_switch(config, endpoint=endpoint, ports=range(ports))
+
+
+def make_tree(parts: Sequence[TreeSwitch], *, kind: SwitchKind, config: ProgramConfig) -> SwitchTree:
+    """Return a tree of switches, each with its part of the job. Not for BMv2, whose switches share ports."""
+    return SwitchTree(parts, functools.partial(make_switch, kind=kind, config=config))

@@ -156,7 +156,7 @@ class PublishedWorker(Worker):
     """A worker of algorithm 3, and the FAs that it has accepted."""
 
     def __init__(self, number: int, *, program: ProgramConfig, network: NetworkConfig, values: Int32):
-        super().__init__(number, program=program, network=network, values=values)
+        super().__init__(number, program=program, network=network, values=values, bitmap=1 << number)
         self._published = PublishedEndpoint(
             slots=program.slots, member=self.member.bitmap, retries=network.retries, values=program.values
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fanin.base.errors import InputError
@@ -12,6 +13,7 @@ from fanin.runs.output import add_json, print_json, table
 from fanin.runs.shared_options import LinkOptions
 from fanin.sim.network import FAULTS, HOST, LinkConfig, NetworkConfig, check_delay
 from fanin.sim.switch.base import SwitchKind
+from fanin.tree import Shape, max_members_of, parse_shape, tree_of, workers_of
 from fanin.wire.aggregation import DEFAULT_VALUES, VALUE_BITS, Encap, Protocol
 
 if TYPE_CHECKING:
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
 
 PUBLISHED = "published"
 MAX_OPERATIONS = 1_000_000
-_MAX_VALUE = 1 << 20  # of a contribution: sums fit 32 bits
+_MAX_VALUE = 1 << 20  # of a contribution
+_MAX_SUM = 1 << 30
+JOB = 1  # of fanin.sim.switch.allreduce, which --help must not load
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -36,8 +40,12 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         default=Protocol.P4SGD,
         help="switchml: the baseline; published: P4SGD's algorithms 2 and 3, whose mistakes are counted",
     )
+    members = parser.add_mutually_exclusive_group()
+    members.add_argument("--workers", type=int, default=4, metavar="W", help="members of the job at one switch")
+    members.add_argument(
+        "--racks", metavar="GxM", help="a tree of switches: 8x16 has eight switches of 16 workers; 2x8x16, 1+2"
+    )
     for option, default, metavar, meaning in (
-        ("--workers", 4, "W", "members of the job"),
         ("--operations", 1000, "N", "number of AllReduces, of one packet each"),
         ("--window", 16, "N", "most operations of a worker in flight, a power of two"),
         ("--values", DEFAULT_VALUES, "V", "values of a packet"),
@@ -71,7 +79,23 @@ def run(args: argparse.Namespace) -> int:
         mistakes = f"{figures['wrong']:,} wrong, {figures['repeated']:,} repeated, {figures['lost']:,} lost"
         rows.append(("sums", mistakes + (", and the job gave up" if figures["gave_up"] else "")))
     print(table([list(row) for row in rows]))
+    if figures["switches"]:
+        print()
+        print(table(_levels(figures["switches"])))
     return 0
+
+
+def _levels(switches: Mapping[str, Mapping[str, int]]) -> list[list[str]]:
+    """Return a table with the counters of the switches of each level, added up."""
+    levels: dict[int, list[Mapping[str, int]]] = {}
+    for name, counters in switches.items():
+        levels.setdefault(name.count("-"), []).append(counters)
+    rows = [["level", "switches", "results", "to parent", "to parent again", "duplicates", "stale"]]
+    keys = ("results", "to_parent", "to_parent_again", "duplicate", "stale")
+    for level, counted in levels.items():
+        sums = [sum(counters[key] for counters in counted) for key in keys]
+        rows.append([str(level) if level else "root", str(len(counted)), *(f"{value:,}" for value in sums)])
+    return rows
 
 
 def _measure(args: argparse.Namespace) -> dict[str, Any]:
@@ -79,25 +103,32 @@ def _measure(args: argparse.Namespace) -> dict[str, Any]:
     import numpy as np  # --help must not wait for it to load
 
     from fanin.sim.switch.allreduce import allreduce
-    from fanin.sim.switch.make import make_switch
+    from fanin.sim.switch.make import make_switch, make_tree
     from fanin.sim.switch.published import published_allreduce
 
-    program, network = _configuration(args)
+    racks = _racks(args)
+    program, network = _configuration(args, racks)
+    workers = workers_of(racks)
     generator = np.random.default_rng(abs(args.seed))
-    shape = (args.workers, args.operations * args.values)
-    rows = generator.integers(-_MAX_VALUE, _MAX_VALUE, shape).astype(np.int32)
+    max_value = min(_MAX_VALUE, _MAX_SUM // workers)
+    rows = generator.integers(-max_value, max_value, (workers, args.operations * args.values)).astype(np.int32)
     if args.protocol == PUBLISHED:
         result = published_allreduce(rows, program=program, network=network)
-    else:
-        switch = make_switch(args.workers, kind=network.switch, config=program)
+    elif isinstance(racks, int):
+        switch = make_switch(workers, kind=network.switch, config=program)
         result = allreduce(rows, switch=switch, program=program, network=network)
+    else:
+        parts = tree_of(racks, job=JOB, base=0, slots=program.slots)
+        tree = make_tree(parts, kind=network.switch, config=program)
+        result = allreduce(rows, switch=tree, program=program, network=network)
     if not result.time_ns:
         raise InputError("--gbps inf needs a delay: without one the rate is infinite")
     latencies = np.array(result.latencies_ns or [np.nan])
-    correct = args.operations - (result.wrong + result.lost) / args.workers
+    correct = args.operations - (result.wrong + result.lost) / workers
     return {
         "protocol": str(args.protocol),
-        "workers": args.workers,
+        "workers": workers,
+        "racks": args.racks,
         "operations": args.operations,
         "latency_ns": {
             "mean": float(latencies.mean()),
@@ -114,10 +145,27 @@ def _measure(args: argparse.Namespace) -> dict[str, Any]:
         "lost": result.lost,
         "gave_up": result.gave_up,
         "switch": result.counters.as_dict(),
+        "switches": result.switches,
+        "trunks": result.trunks,
     }
 
 
-def _configuration(args: argparse.Namespace) -> tuple[ProgramConfig, NetworkConfig]:
+def _racks(args: argparse.Namespace) -> Shape:
+    """Return the shape of the tree, or the number of workers of one switch. Raises InputError."""
+    if not args.racks:
+        return int(args.workers)
+    try:
+        racks = parse_shape(args.racks)
+    except ValueError as error:
+        raise InputError(f"--racks: {error}") from error
+    if args.protocol == PUBLISHED:
+        raise InputError(
+            "--racks: the published protocol has one switch; --protocol p4sgd and switchml have trees"
+        )
+    return racks
+
+
+def _configuration(args: argparse.Namespace, racks: Shape) -> tuple[ProgramConfig, NetworkConfig]:
     """Return the switch program and the network of the options. Raises InputError."""
     from fanin.p4.aggregation import ProgramConfig
 
@@ -131,7 +179,7 @@ def _configuration(args: argparse.Namespace) -> tuple[ProgramConfig, NetworkConf
         check_delay("link_ns", args.link_ns)
         program = ProgramConfig(
             protocol=protocol,
-            workers=args.workers,
+            workers=max_members_of(racks),
             slots=args.window * protocol.slots_per_operation,
             values=args.values,
             encap=Encap(args.encap),

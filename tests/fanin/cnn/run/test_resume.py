@@ -184,9 +184,7 @@ def test_a_state_of_another_run_is_left_out(small, whole, stopped, tmp_path, cap
     shutil.copy(tmp_path / "other" / name, stopped / name)
     capsys.readouterr()
     assert resume(stopped) == 0
-    assert capsys.readouterr().err.startswith(
-        f"fanin: warning: {stopped / name}: is a state of another run; "
-    )
+    assert capsys.readouterr().err.startswith(f"fanin: warning: {stopped / name}: is a state of another run; ")
     assert files(stopped) == files(whole)
 
 

@@ -1,0 +1,119 @@
+"""Trees of switches in the network simulation (docs/systems/trees.md)."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from fanin.job import Member
+from fanin.sim.network import Link, LinkConfig, Network, Reception
+from fanin.sim.switch.base import Delivery, Switch
+from fanin.tree import TreeSwitch
+from fanin.wire.ethernet import Endpoint
+
+Capture = Callable[[bytes, int], None]
+
+
+class SwitchTree:
+    """Switches of a tree, each with its part of the job installed.
+
+    - ``parts``: the switches, as :func:`fanin.tree.tree_of` returns them.
+    - ``switches``: what runs them, in the same order.
+    """
+
+    def __init__(self, parts: Sequence[TreeSwitch], make: Callable[[int, Endpoint], Switch]):
+        self.parts = tuple(parts)
+        self.switches = [make(len(part.part.stations), part.endpoint) for part in parts]
+        for switch, part in zip(self.switches, parts, strict=True):
+            switch.add_job(part.part)
+
+    def counters(self) -> dict[str, dict[str, int]]:
+        """Return the counters of each switch and of its part of the job, by the switch's name."""
+        return {
+            part.name: switch.counters().as_dict() | switch.job_counters(part.part.id).as_dict()
+            for part, switch in zip(self.parts, self.switches, strict=True)
+        }
+
+
+def members_of(parts: Sequence[TreeSwitch]) -> list[tuple[Member, Endpoint]]:
+    """Return each worker as a member of its switch, and that switch's addresses, by the worker's number."""
+    found = {
+        name: (member, part.endpoint)
+        for part in parts
+        for member, name in zip(part.part.members, part.members, strict=True)
+        if isinstance(name, int)
+    }
+    return [found[worker] for worker in range(len(found))]
+
+
+class TreeNetwork(Network):
+    """A tree of switches with a link for each worker and each switch below the root.
+
+    A port of the network is a worker. The links between switches have the properties and the faults of the
+    workers' links, with seeds of their own.
+
+    - ``captures``: per switch, called as ``capture`` of :class:`Network`; empty: no captures.
+    """
+
+    def __init__(
+        self,
+        *,
+        tree: SwitchTree,
+        link: LinkConfig,
+        captures: Sequence[Capture] = (),
+        seed: int = 0,
+        **settings: Any,
+    ):
+        workers = [name for part in tree.parts for name in part.members if isinstance(name, int)]
+        super().__init__(switch=tree.switches[0], ports=len(workers), link=link, seed=seed, **settings)
+        self._tree, self._captures = tree, list(captures)
+        numbers = {part.name: number for number, part in enumerate(tree.parts)}
+        #: By entry: the switch and its port. Entries are the workers, then both ends of the links of switches.
+        self._entries: list[tuple[int, int]] = [(0, 0)] * len(workers)
+        self._exits: dict[tuple[int, int], int] = {}  # by switch and port: the entry at the other end
+        self._sources: dict[int, int] = {}  # by entry: the switch that sends to it
+        self._trunks: dict[int, Link] = {}  # by entry: the link that leads to it
+        self._trunk_names: dict[int, str] = {}
+        for switch, part in enumerate(tree.parts):
+            for member, name in zip(part.part.members, part.members, strict=True):
+                if isinstance(name, int):
+                    self._entries[name], self._exits[switch, member.port] = (switch, member.port), name
+                    self._sources[name] = switch
+                else:
+                    self._connect(switch, member.port, numbers[name], name, seed)
+
+    def _connect(self, parent: int, port: int, child: int, name: str, seed: int) -> None:
+        """Add both directions of the link between two switches."""
+        uplink = self._tree.parts[child].part.uplink
+        assert uplink is not None
+        ends = (("up", (child, uplink.port), (parent, port)), ("down", (parent, port), (child, uplink.port)))
+        for direction, source, target in ends:
+            entry = len(self._entries)
+            self._entries.append(target)
+            self._exits[source], self._sources[entry] = entry, source[0]
+            self._trunks[entry] = Link(self.up[0].config, f"{seed} {direction} {name}")
+            self._trunk_names[entry] = f"{name} {direction}"
+
+    def _inject(self, port: int, frame: bytes, time: int) -> list[Delivery]:
+        switch, switch_port = self._entries[port]
+        self._record(frame, time, switch)
+        if port < len(self.first_arrival) and self.first_arrival[port] is None:
+            self.first_arrival[port] = time
+        answers = self._tree.switches[switch].inject(switch_port, frame, time)
+        return [(self._exits[switch, out], answer, at) for out, answer, at in answers]
+
+    def _send_down(self, port: int, frame: bytes, time: int) -> list[Reception]:
+        """Send a frame to a worker, or to the switch at an entry."""
+        self._record(frame, time, self._sources[port])
+        if port < len(self.down):
+            return [Reception(port, arrival) for arrival in self.down[port].send(frame, time)]
+        for arrival in self._trunks[port].send(frame, time):
+            if not arrival.error:
+                heapq.heappush(self._arriving, (arrival.time, next(self._order), port, arrival.frame))
+        return []
+
+    def trunk_statistics(self) -> dict[str, dict[str, int]]:
+        """Return the counters of each direction of the links between switches, such as ``switch-0 up``."""
+        return {name: asdict(self._trunks[entry].statistics) for entry, name in self._trunk_names.items()}

@@ -1,0 +1,152 @@
+"""Trees of switches in the network: times, faults and counters of every link, captures of every switch."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fanin.cli.main import main
+from fanin.p4.aggregation import ProgramConfig
+from fanin.sim.network import LinkConfig, NetworkConfig
+from fanin.sim.switch.allreduce import allreduce
+from fanin.sim.switch.base import SwitchKind
+from fanin.sim.switch.make import make_switch, make_tree
+from fanin.sim.tree import TreeNetwork, members_of
+from fanin.tree import max_members_of, parse_shape, tree_of, workers_of
+from fanin.wire.aggregation import AggPacket, Encap, Kind, Protocol, decode_payload, encode, header_length
+from tests.support import new_seed, slow
+
+FAULTS = {"drop": 0.02, "duplicate": 0.02, "reorder": 0.02, "corrupt": 0.02}
+
+
+def config_of(shape, protocol=Protocol.P4SGD, slots=16):
+    return ProgramConfig(workers=max_members_of(shape), slots=slots, encap=Encap.L2, protocol=protocol)
+
+
+def tree(text, protocol=Protocol.P4SGD, kind=SwitchKind.REFERENCE, slots=16):
+    shape = parse_shape(text)
+    config = config_of(shape, protocol, slots)
+    return make_tree(tree_of(shape, job=1, base=0, slots=slots), kind=kind, config=config), config
+
+
+@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("2x4", SwitchKind.EMBEDDED),
+        ("1+2", SwitchKind.REFERENCE),
+        ("2x2x2", SwitchKind.REFERENCE),
+        *slow(("4x8", SwitchKind.EMBEDDED), ("2x2x4", SwitchKind.EMBEDDED), ("32x32", SwitchKind.REFERENCE)),
+    ],
+)
+@pytest.mark.parametrize("faults", [{}, FAULTS])
+def test_sums_are_right_on_every_tree(text, kind, protocol, faults):
+    seed = new_seed()
+    switch, config = tree(text, protocol, kind)
+    rows = (
+        np.random.default_rng(seed).integers(-1000, 1000, (workers_of(parse_shape(text)), 400)).astype(np.int32)
+    )
+    network = NetworkConfig(link=LinkConfig(**faults), seed=seed)
+    result = allreduce(rows, switch=switch, program=config, network=network)
+    np.testing.assert_array_equal(result.sums, rows.sum(axis=0))
+    for counters in result.switches.values():
+        assert counters["results"] == 50
+    dropped = sum(trunk["dropped"] for trunk in result.trunks.values())
+    assert (dropped > 0) == bool(faults) or text in ("1+2", "2x2x2"), "links between switches have faults, too"
+    if not faults:
+        inner = {name: counters for name, counters in result.switches.items() if name != "switch"}
+        assert all(c["to_parent"] == 50 * (1 + protocol.acknowledges) for c in inner.values())
+        assert all(trunk["frames"] == 50 * (1 + protocol.acknowledges) for trunk in result.trunks.values())
+
+
+def latency(text, network):
+    """Latency in ns of an AllReduce, the same of five one after another."""
+    shape = parse_shape(text)
+    config = config_of(shape, slots=1)
+    if isinstance(shape, int):
+        switch = make_switch(shape, kind=SwitchKind.REFERENCE, config=config)
+    else:
+        switch = make_tree(tree_of(shape, job=1, base=0, slots=1), kind=SwitchKind.REFERENCE, config=config)
+    rows = np.ones((workers_of(shape), 8 * 5), np.int32)
+    (single,) = set(allreduce(rows, switch=switch, program=config, network=network).latencies_ns)
+    return single
+
+
+def test_a_level_costs_a_link_and_a_switch_each_way():
+    """A frame of 60 bytes occupies 10 Gb/s for (8 + 60 + 4) · 0.8 ns = 57.6 ns."""
+    network = NetworkConfig(link=LinkConfig(delay_ns=70, gbps=10), switch_ns=300)
+    hop = 57.6 + 70
+    assert latency("4", network) == pytest.approx(2 * hop + 300)
+    assert latency("2x2", network) == pytest.approx(4 * hop + 3 * 300)
+    assert latency("2x2x1", network) == pytest.approx(6 * hop + 5 * 300)
+
+
+def test_every_switch_has_a_capture_of_its_own():
+    switch, _ = tree("2x1")
+    captured = [[], [], []]
+    network = TreeNetwork(
+        tree=switch,
+        link=LinkConfig(),
+        captures=[lambda frame, time, own=own: own.append(frame) for own in captured],
+    )
+    source = members_of(switch.parts)[0][1]
+    for worker in (0, 1):
+        packet = AggPacket(Kind.AGG, 1, 0, 1, 1)
+        network.send(worker, encode(packet, encap=Encap.L2, source=source, destination=source), 0)
+    received = []
+    while network.next_time is not None:
+        received += network.advance(network.next_time)
+    network.close()
+    assert sorted(reception.port for reception in received) == [0, 1]
+    kinds = [
+        [Kind(decode_payload(frame[header_length(Encap.L2) :]).kind).name for frame in own] for own in captured
+    ]
+    assert kinds == [["AGG", "AGG", "RESULT", "RESULT"], *[["AGG", "AGG", "RESULT", "RESULT"]] * 2]
+
+
+def test_a_worker_whose_link_is_cut_hears_nothing():
+    switch, _ = tree("2x1")
+    network = TreeNetwork(tree=switch, link=LinkConfig(), cuts={1: 0})
+    source = members_of(switch.parts)[0][1]
+    for worker in (0, 1):
+        packet = AggPacket(Kind.AGG, 1, 0, 1, 1)
+        network.send(worker, encode(packet, encap=Encap.L2, source=source, destination=source), 0)
+    while network.next_time is not None:
+        assert network.advance(network.next_time) == []
+    assert network.first_arrival == [pytest.approx(105_760, rel=0.01), None]
+
+
+def run(capsys, *words):
+    status = main(["p4", "allreduce", "--operations", "20", *words])
+    printed = capsys.readouterr()
+    return status, printed.out, printed.err
+
+
+def test_the_command_shows_the_levels(capsys):
+    status, out, _ = run(capsys, "--racks", "2x2x2", "--switch", "reference")
+    assert status == 0
+    assert [line.split()[:3] for line in out.splitlines()[-3:]] == [
+        ["root", "1", "20"],
+        ["1", "2", "40"],
+        ["2", "4", "80"],
+    ]
+    status, out, _ = run(capsys, "--racks", "1+2", "--json")
+    figures = json.loads(out)
+    assert (figures["workers"], figures["racks"]) == (3, "1+2")
+    assert figures["switches"].keys() == {"switch", "switch-0", "switch-1"}
+    assert figures["trunks"].keys() == {f"switch-{n} {way}" for n in (0, 1) for way in ("up", "down")}
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        (["--racks", "2x33"], "--racks: a switch must have 1 to 32 members, not 33"),
+        (["--racks", "two"], "--racks: a tree must be like 4x8"),
+        (["--racks", "2x2", "--protocol", "published"], "--racks: the published protocol has one switch"),
+    ],
+)
+def test_a_wrong_tree_takes_one_line(capsys, words, cause):
+    status, out, err = run(capsys, *words)
+    assert (status, out) == (2, "")
+    assert cause in err
+    assert err.count("\n") == 1
