@@ -163,16 +163,22 @@ def encode(value: Any, kind: types.Type, errors: list[str]) -> p4d.P4Data:
     return p4d.P4Data(bool=bool(value))
 
 
-def decode(data: p4d.P4Data, kind: types.Type) -> Any:
-    """Return the value of ``kind`` in a controller's message. Raises Fault."""
+def decode(data: p4d.P4Data, kind: types.Type, errors: list[str]) -> Any:
+    """Return the value of ``kind`` in a controller's message, as for :func:`encode`. Raises Fault."""
     form = data.WhichOneof("data")
     while isinstance(kind, types.New):
         kind = kind.base
-    if isinstance(kind, types.Record):
-        if form != "struct" or len(data.struct.members) != len(kind.fields):
-            raise invalid(f"a cell of {kind} takes a struct of {len(kind.fields)} members")
-        pairs = zip(data.struct.members, _part_kinds(kind), strict=True)
-        return tuple(decode(part, part_kind) for part, part_kind in pairs)
+    if isinstance(kind, types.Record | types.Tuple):
+        name, part_kinds = "struct" if isinstance(kind, types.Record) else "tuple", _part_kinds(kind)
+        members = getattr(data, name).members
+        if form != name or len(members) != len(part_kinds):
+            raise invalid(f"a cell of {kind} takes a {name} of {len(part_kinds)} members")
+        pairs = zip(members, part_kinds, strict=True)
+        return tuple(decode(part, part_kind, errors) for part, part_kind in pairs)
+    if kind == types.ERROR:
+        if form != "error" or data.error not in errors:
+            raise invalid("a cell of error takes the name of an error")
+        return errors.index(data.error)
     if isinstance(kind, types.Enum) and kind.underlying is None:
         if form != "enum" or data.enum not in kind.members:
             raise invalid(f"a cell of {kind} takes the name of a member")

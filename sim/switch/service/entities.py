@@ -149,7 +149,7 @@ class Entities:
             raise invalid("a register is modified, not inserted or deleted")
         info = self._names.extern("registers", message.register_id)
         register = self._switch.registers[info.preamble.name]
-        value = decode(message.data, register.types[0])
+        value = decode(message.data, register.types[0], self._switch.program.errors)
         cells = indices(message, len(register))
         if not message.HasField("index"):
             return register.fill(value)
