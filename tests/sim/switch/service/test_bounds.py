@@ -98,6 +98,24 @@ def test_clone_sessions_have_a_bounded_number(client, monkeypatch):
     assert client.write(MODIFY, packet_replication_engine_entry=sessions[0]) == 0
 
 
+@pytest.mark.parametrize("kind", ["multicast_group", "clone_session"])
+def test_groups_and_sessions_are_read_one_by_one(served, client, kind):
+    """A list of all of them at once would stop frames; each is looked up in its turn."""
+    entries = [{f"{kind}_entry": {f"{kind.removeprefix('clone_')}_id": number}} for number in (1, 2, 3)]
+    assert [client.write(INSERT, packet_replication_engine_entry=entry) for entry in entries] == [0, 0, 0]
+
+    def read_and_delete():
+        steps = served.service._pipelines.entities.read(p4r.Entity(packet_replication_engine_entry={}))
+        first = next(steps)
+        getattr(served.forwarding.switch, f"delete_{kind}")(3)
+        return [first, *steps]
+
+    found = [
+        entity.packet_replication_engine_entry for entity in served.forwarding.run_in_loop(read_and_delete)
+    ]
+    assert found == [p4r.PacketReplicationEngineEntry(**entry) for entry in entries[:2]]
+
+
 def test_a_number_of_thousands_of_digits_is_refused_by_its_size(served, client):
     entry = p4r.RegisterEntry(register_id=client.id("I.last"), index={"index": 0}, data={"bitstring": LONG})
     assert client.write(MODIFY, register_entry=entry) == RANGE
