@@ -61,6 +61,7 @@ from fanin.ring.facts import RingConfig
 from fanin.wire.ethernet import Encap
 
 Parameters = dict[str, Any]
+MAX_SIZE = 1 << 20  #: maximum integer parameter; Amaranth makes an object for each element of an array
 _CARDS = {"tiny": "tiny", "demo": "u280", "u280": "u280"}  # presets of rings and NICs by preset of GLM nodes
 #: Writers of a register map by file format. Arguments: the map, a name, and a one-line summary of its
 #: component.
@@ -107,11 +108,14 @@ def _parsed(settings: Mapping[str, str], parameters: Parameters) -> Parameters:
             raise InputError(f"no parameter {name!r}; there are {', '.join(parameters)}")
         kind = type(parameters[name])
         try:
-            parsed[name] = int(text, 0) if kind is int else kind(text)
+            value = int(text, 0) if kind is int else kind(text)
         except ValueError as error:
             raise InputError(
-                f"{name}: {text!r} is not a valid value; an example is {parameters[name]}"
+                f"{name}: {text[:40]!r} is not a valid value; an example is {parameters[name]}"
             ) from error
+        if kind is int and abs(value) > MAX_SIZE:
+            raise InputError(f"{name}: {text[:40]} is too large: sizes are at most {MAX_SIZE:,}")
+        parsed[name] = value
     return parsed
 
 

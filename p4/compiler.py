@@ -36,6 +36,8 @@ def compile_program(config: ProgramConfig, directory: Path) -> list[Path]:
             outputs = [directory / "tofino"]
             options = ["--target", "tofino", "--arch", "tna", "--disable-parse-min-depth-limit"]
             options += ["-o", str(outputs[0])]
+    for output in filter(Path.is_symlink, outputs):  # the compiler would write to its target
+        output.unlink()
     command = [compiler, "--std", "p4-16", *options, str(source)]
     try:
         process = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)

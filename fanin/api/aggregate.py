@@ -22,6 +22,7 @@ from fanin.fixed import VALUE_BITS
 from fanin.job import JobCounters
 from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.report.html import Rows
+from fanin.runs.output import check_writable
 from fanin.sim.network import LinkConfig, NetworkConfig, check_delay
 from fanin.sim.pcap import PcapWriter
 from fanin.sim.switch.allreduce import AllReduceResult, allreduce
@@ -203,6 +204,7 @@ def _all_reduce(
         stack.callback(getattr(switch, "close", lambda: None))  # BMv2 runs in a process
         capture = None
         if pcap is not None:
+            check_writable(pcap)
             capture = PcapWriter(stack.enter_context(output_file(pcap))).write
         return allreduce(rows, switch=switch, program=program, network=network, capture=capture)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 from fanin.api.arguments import check_integers, member_of, path_of
 from fanin.api.shown import DisplayedResult
 from fanin.base.errors import InputError
-from fanin.base.scratch import write_file
+from fanin.base.scratch import as_input_error, write_file
 from fanin.glm.facts import PRESETS
 from fanin.hdl import catalog
 from fanin.hdl.area import Area
@@ -22,6 +23,7 @@ from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.p4.deployment import Deployment, default_deployment, deployment_json, load_deployment
 from fanin.p4.emit import program_text
 from fanin.report.html import Rows
+from fanin.runs.manifest import check_places, make_folder
 from fanin.runs.output import JOB_FILE, PROGRAM_FILE, SWITCH_DISSECTOR_FILE
 from fanin.wire.aggregation import Encap, Protocol
 
@@ -141,13 +143,22 @@ class SwitchProgram(DisplayedResult):
     def write(self, folder: str | Path, *, taken: str | Path | None = None) -> list[Path]:
         """Write ``files`` into a folder; return their paths.
 
-        Raises InputError for an existing job.json that differs, since it may have been edited, unless it is the
-        file ``taken`` as input.
+        Links in the place of files and folders are replaced. Raises InputError for an existing job.json that
+        differs, since it may have been edited, unless it is the file ``taken`` as input. Without a job.json the
+        files are not fanin's, and one that would be replaced is an InputError, too.
         """
         folder = Path(folder)
+        _check_own(folder, self.files)
         _keep_edited(folder / JOB_FILE, self.files[JOB_FILE], None if taken is None else Path(taken))
-        for name, text in self.files.items():
-            write_file(folder / name, text)
+        with as_input_error(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            check_places(folder, self.files)
+            for parent in {Path(name).parent for name in self.files}:
+                make_folder(folder, parent.as_posix())
+        for name in sorted(
+            self.files, key=lambda name: name != JOB_FILE
+        ):  # job.json first: it marks the folder
+            write_file(folder / name, self.files[name])
         return [folder / name for name in self.files]
 
 
@@ -185,6 +196,16 @@ def emit_p4(
         return SwitchProgram(config, dataclasses.replace(deployment, program=config))
     except ValueError as error:
         raise InputError(f"{job}: {error}") from error
+
+
+def _check_own(folder: Path, names: Iterable[str]) -> None:
+    """Raise InputError if a file of these names exists in a folder without a job.json."""
+    present = [name for name in names if os.path.lexists(folder / name)]
+    if present and not (folder / JOB_FILE).exists():
+        raise InputError(
+            f"{folder / present[0]}: exists, and {folder} has no {JOB_FILE} of an earlier program; choose "
+            "another folder"
+        )
 
 
 def _keep_edited(path: Path, text: str, source: Path | None) -> None:

@@ -64,9 +64,8 @@ def folder_below(folder: Path | int, *names: str, create: bool = False) -> Itera
         for name in names:
             if create:
                 _make_folder(descriptor, name)
-            inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
-            os.close(descriptor)
-            descriptor = inner
+            outer, descriptor = descriptor, os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
+            os.close(outer)  # in this order: an interrupt in between closes no descriptor twice
         yield descriptor
     finally:
         os.close(descriptor)

@@ -22,7 +22,9 @@ from fanin.base.plain import folder_below, mode_of
 SCRATCH = ".fanin-"  #: prefix of every temporary name
 #: Files of a folder's current writer, which the next writer replaces: its progress, its process.
 LIVE_FILE, WRITER_FILE = f"{SCRATCH}live.json", f"{SCRATCH}writer.json"
+_OPEN_FILES = "/proc/"  # beginning of the target of /dev/stdout and its like
 _PROCESSES = Path("/proc/self/ns/pid")  # Linux: the namespace that process ids belong to
+_NAME_A_FILE = "the output replaces it, so name a file"
 _STATUS = Path("/proc/self/status")
 
 
@@ -115,6 +117,26 @@ def as_input_error(path: Path) -> Iterator[None]:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
+def check_replaceable(path: Path) -> None:
+    """Raise InputError if a new file at ``path`` would take the place of a device, a FIFO or a socket.
+
+    A link counts as its target, and a link to an open file, such as ``/dev/stdout``, as a device.
+    """
+    _check_no_device(path)
+    with contextlib.suppress(OSError):  # absent
+        mode = path.stat().st_mode
+        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+            raise InputError(f"{path}: is a {'FIFO' if stat.S_ISFIFO(mode) else 'socket'}; {_NAME_A_FILE}")
+
+
+def _check_no_device(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        mode = path.stat().st_mode
+        leads_to_open_file = path.is_symlink() and os.readlink(path).startswith(_OPEN_FILES)
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or leads_to_open_file:
+            raise InputError(f"{path}: is a device; {_NAME_A_FILE}")
+
+
 def write_file(path: Path, content: bytes | str) -> None:
     """Write a file atomically. Raises InputError if its folder cannot be written."""
     with output_file(path) as file:
@@ -125,8 +147,9 @@ def write_file(path: Path, content: bytes | str) -> None:
 def output_file(path: Path) -> Iterator[BinaryIO]:
     """Yield a binary file that replaces ``path`` at the end; if the body fails, the file is deleted.
 
-    Raises InputError for every OSError, also one of the body.
+    Raises InputError for every OSError, also one of the body, and for a device in the file's place.
     """
+    _check_no_device(path)
     with as_input_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         delete_leftovers(path.parent)
@@ -137,7 +160,8 @@ def output_file(path: Path) -> Iterator[BinaryIO]:
             os.chmod(name, 0o666 & ~umask())
             os.replace(name, path)
         except BaseException:
-            os.unlink(name)
+            with contextlib.suppress(FileNotFoundError):  # an interrupt after the renaming
+                os.unlink(name)
             raise
 
 

@@ -18,7 +18,16 @@ from fanin.cli.ranges import check_ranges
 from fanin.glm.facts import PRESETS
 from fanin.hdl.area import Area
 from fanin.runs.file_options import FileOptions, Request
-from fanin.runs.output import Kind, add_json, check_directory, is_kind, open_kind, print_json, table
+from fanin.runs.output import (
+    Kind,
+    add_json,
+    check_directory,
+    check_writable,
+    is_kind,
+    open_kind,
+    print_json,
+    table,
+)
 from fanin.runs.provenance.document import run_directory
 
 STDOUT = "-"
@@ -116,6 +125,8 @@ def _run(args: argparse.Namespace) -> int:
     output = args.output or f"{module}.{suffix}"
     if args.json and output == STDOUT:
         raise InputError("--json and -o - would both write to stdout; -o names a file")
+    if output != STDOUT:
+        check_writable(Path(output))  # before the minutes that a large node takes
     if args.registers:
         text = catalog.registers(args.name, args.registers, **design)
     else:

@@ -261,6 +261,8 @@ class BoardClient:
 
     def _accept_offer(self, offer: int) -> bool:
         """Make the first request with the offered lease; return False if the offer is no longer valid."""
+        if not offer:  # no lease has this number
+            return False
         self._lease, self._sequence = offer, FIRST_SEQUENCE - 1
         try:
             self.operate([])
@@ -363,7 +365,7 @@ class BoardClient:
             case Status.DONE:
                 return
             case Status.HELD:
-                holder = self.hello().holder
+                holder = None if reply.kind == Kind.HELLO else self.hello().holder  # a hello is never refused
                 raise BoardHeld(f"board {self.host}: {holder or 'another host'} holds it")
             case Status.UNKNOWN:
                 raise LeaseUnknown(f"board {self.host}: it was reset, or heard nothing for too long")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from types import TracebackType
 from typing import Any, Self
 
@@ -34,6 +35,7 @@ class RdmaNic:
     def __init__(self, control: str | os.PathLike[str], *, seconds: float = 60.0):
         self._name, self._seconds = os.fspath(control), seconds
         self._answers: dict[int, dict[str, Any]] = {}
+        self._pending: set[int] = set()  # requests without an answer
         self._last = 0
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(seconds)
@@ -50,8 +52,10 @@ class RdmaNic:
 
     def memory(self) -> npt.NDArray[np.uint8]:
         """Map the node's memory, shared with the node, for reading and writing."""
-        info = self.info()
-        return np.memmap(info["memory"], np.uint8, "r+", shape=(info["bytes"],))
+        match self.info():
+            case {"memory": str(path), "bytes": int(size)} if size > 0:
+                return np.memmap(path, np.uint8, "r+", shape=(size,))
+        raise self._wrong_answer("info")
 
     def connect(self, pair: int, ip: str, **fields: Any) -> None:
         """Connect a queue pair anew with one at ``ip``.
@@ -87,21 +91,27 @@ class RdmaNic:
 
     def wait(self, posted: int) -> Ending:
         """Wait for the result of a posted write; once per write."""
-        return Ending[self._answer(posted)["ending"].upper()]
+        match self._answer(posted):
+            case {"ending": str(name)} if name.upper() in Ending.__members__:
+                return Ending[name.upper()]
+        raise self._wrong_answer("write")
 
     def arrival(self, seconds: float = 0.0) -> dict[str, int] | None:
         """Return the next message with immediate data as ``pair``, ``immediate``, ``length``; None after
         ``seconds``.
         """
-        self._socket.settimeout(self._seconds + seconds)
-        try:
-            return self.ask("arrival", seconds=seconds)["arrival"]
-        finally:
-            self._socket.settimeout(self._seconds)
+        answer = self._answer(self._send("arrival", seconds=seconds), self._seconds + seconds)
+        if "arrival" not in answer:
+            raise self._wrong_answer("arrival")
+        arrival: dict[str, int] | None = answer["arrival"]
+        return arrival
 
     def counters(self) -> dict[str, int]:
         """Return the node's counters by the names of its registers."""
-        return self.ask("counters")["counters"]
+        match self.ask("counters"):
+            case {"counters": dict(counters)} if all(isinstance(count, int) for count in counters.values()):
+                return counters
+        raise self._wrong_answer("counters")
 
     def ask(self, do: str, **fields: Any) -> dict[str, Any]:
         """Send the request ``do`` with ``fields``; return its answer."""
@@ -113,18 +123,22 @@ class RdmaNic:
 
     def _send(self, do: str, **fields: Any) -> int:
         self._last += 1
+        self._pending.add(self._last)
         try:
+            self._socket.settimeout(self._seconds)
             self._socket.sendall(json.dumps({"id": self._last, "do": do, **fields}).encode() + b"\n")
         except OSError as error:
             raise ToolFailed(f"{self._name}: the node has ended") from error
         return self._last
 
-    def _answer(self, number: int) -> dict[str, Any]:
+    def _answer(self, number: int, seconds: float | None = None) -> dict[str, Any]:
+        """Return the answer to a request, after at most ``seconds`` without an answer to any request."""
+        limit = self._seconds if seconds is None else seconds
         while number not in self._answers:
             try:
-                line = self._line()
+                line = self._line(time.monotonic() + limit)
             except TimeoutError as error:
-                raise ToolFailed(f"{self._name}: no answer in {self._seconds:g} s") from error
+                raise ToolFailed(f"{self._name}: no answer in {limit:g} s") from error
             except OSError:
                 line = b""
             if not line:
@@ -136,18 +150,27 @@ class RdmaNic:
         return answer
 
     def _store(self, line: bytes) -> None:
-        """Store an answer under its request's number. Raises ToolFailed for a line that is not an answer."""
+        """Store an answer under its request's number. Raises ToolFailed for a line that answers no request."""
         try:
             answer = parse_json(line)
         except ValueError:
             answer = None
-        if not isinstance(answer, dict) or not isinstance(answer.get("id"), int):
+        number = answer.pop("id", None) if isinstance(answer, dict) else None
+        if not isinstance(number, int) or number not in self._pending:
             raise ToolFailed(f"{self._name}: not an answer of fanin nic run: {line[:40]!r}")
-        self._answers[answer.pop("id")] = answer
+        self._pending.remove(number)
+        self._answers[number] = answer
 
-    def _line(self) -> bytes:
-        """Return the next line; empty if the node has ended. Bytes received before a timeout are kept."""
+    def _line(self, deadline: float) -> bytes:
+        """Return the next line; empty if the node has ended. Bytes received before a timeout are kept.
+
+        Raises TimeoutError if the line is not complete at ``deadline``, a time of the monotonic clock.
+        """
         while b"\n" not in self._unparsed:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise TimeoutError
+            self._socket.settimeout(remaining)
             chunk = self._socket.recv(_READ_BYTES)
             if not chunk:
                 return b""
@@ -156,6 +179,9 @@ class RdmaNic:
                 break
         line, _, self._unparsed = self._unparsed.partition(b"\n")
         return line
+
+    def _wrong_answer(self, request: str) -> ToolFailed:
+        return ToolFailed(f"{self._name}: its answer to {request} is not that of fanin nic run")
 
     def __enter__(self) -> Self:
         return self

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
+from fanin.base.interrupts import deferred_interrupts
 from fanin.base.plain import folder_below, mode_of
 from fanin.base.records import read_object
 from fanin.base.scratch import write_file
@@ -73,14 +74,15 @@ def replace_files(folder: Path | int, source: Path, mark: str) -> None:
 
     ``source`` must be complete before the call. A link in the place of a file or folder of ``source`` is
     replaced; the link's target stays, also if the link appears during the call. If a folder is in the place of
-    a file, or a file in the place of a folder, the function raises before it deletes anything.
+    a file, or a file in the place of a folder, the function raises before it deletes anything. An interrupt
+    waits until all files are moved.
 
     - ``folder``: path or descriptor.
     """
     paths = [file.relative_to(source).as_posix() for file in source.rglob("*") if not file.is_dir()]
     files = sorted(name for name in paths if name != MANIFEST_FILE)
     check_places(folder, files)
-    with folder_below(folder) as root:
+    with deferred_interrupts(), folder_below(folder) as root:
         if earlier := read_manifest(root):
             _delete_listed(root, earlier)
         Manifest(mark, tuple(files)).write(source)

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from fanin.base.errors import InputError
+from fanin.base.interrupts import deferred_interrupts
 from fanin.base.printable import print_note
 from fanin.base.records import Record, open_record, read_object
 from fanin.base.scratch import (
     as_input_error,
+    check_replaceable,
     delete_leftovers,
     is_scratch,
     output_file,
@@ -169,7 +171,10 @@ def keep_file(scratch: Path, path: Path) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Raise InputError if ``path`` cannot be written; for a check before the work starts."""
+    """Raise InputError if ``path`` cannot be written, or is no file; for a check before the work starts."""
+    check_replaceable(path)
+    if path.name == MANIFEST_FILE or is_scratch(path):
+        raise InputError(f"{path}: is a name of fanin's own files; name another file")
     with as_input_error(path):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -195,8 +200,9 @@ def output_directory(path: Path, kind: Kind = RUN) -> Iterator[Path]:
     """Yield a temporary directory; after the body, its files replace fanin's earlier files in ``path``.
 
     If the body fails, ``path`` stays as it was. Other files of ``path`` always stay. The mark is deleted first
-    and written last, so a directory with a mark is complete. Raises InputError as ``check_directory`` does. If
-    the files cannot be moved in the end, they are kept in a folder beside ``path``.
+    and written last, so a directory with a mark is complete. An interrupt waits until the files are replaced.
+    Raises InputError as ``check_directory`` does. If the files cannot be moved in the end, they are kept in a
+    folder beside ``path``.
     """
     check_directory(path, kind)
     delete_leftovers(path.absolute().parent)
@@ -204,21 +210,29 @@ def output_directory(path: Path, kind: Kind = RUN) -> Iterator[Path]:
         scratch = Path(tempfile.mkdtemp(dir=_nearest(path.absolute()), prefix=scratch_prefix()))
     try:
         yield scratch
-        try:
-            with as_input_error(path):
-                path.mkdir(parents=True, exist_ok=True)
-                replace_files(path, scratch, kind.mark)
-        except BaseException as error:  # also a signal: the earlier files may be deleted by now
-            target = path.absolute()
-            rescue = Path(tempfile.mkdtemp(dir=_nearest(target.parent), prefix=f"{target.name}-"))
-            scratch.rename(rescue)
-            advice = f"the new files are in {rescue}"
-            if isinstance(error, InputError):
-                raise InputError(f"{error}; {advice}") from error
-            print_note(f"fanin: {path}: not all files are replaced; {advice}")
-            raise
+        with (
+            deferred_interrupts()
+        ):  # a second signal would otherwise delete the new files after the earlier ones
+            try:
+                with as_input_error(path):
+                    path.mkdir(parents=True, exist_ok=True)
+                    replace_files(path, scratch, kind.mark)
+            except BaseException as error:  # the earlier files may be deleted by now
+                _rescue(path, scratch, error)
+                raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _rescue(path: Path, scratch: Path, error: BaseException) -> None:
+    """Move the new files to a folder beside ``path``, and name it: in an InputError, or else in a note."""
+    target = path.absolute()
+    rescue = Path(tempfile.mkdtemp(dir=_nearest(target.parent), prefix=f"{target.name}-"))
+    scratch.rename(rescue)
+    advice = f"the new files are in {rescue}"
+    if isinstance(error, InputError):
+        raise InputError(f"{error}; {advice}") from error
+    print_note(f"fanin: {path}: not all files are replaced; {advice}")
 
 
 def check_capture(path: Path, output: Path, kind: Kind) -> None:
@@ -227,8 +241,9 @@ def check_capture(path: Path, output: Path, kind: Kind) -> None:
     capture, folder = path.resolve(), output.resolve()
     if capture == folder or capture in folder.parents:
         raise InputError(f"{path}: cannot be a file and the folder of others")
-    if capture in [folder / name for name in kind.names]:
-        raise InputError(f"{path}: cannot be {PCAP_FILE} and {path.name} at once")
+    for name in kind.names:
+        if folder / name in (capture, *capture.parents):
+            raise InputError(f"{path}: cannot be {PCAP_FILE} and {name} at once")
 
 
 def keep_capture(capture: Path | None, path: Path) -> None:

@@ -21,6 +21,7 @@ from fanin.hdl.net.link.job import (
     TIMEOUT_BITS,
     LinkCounters,
     LinkStatus,
+    check_link,
     frame_fields,
 )
 from fanin.hdl.net.link.link import ReliableLink
@@ -123,6 +124,7 @@ class Connection(wiring.Component):
             raise ValueError(f"lanes must divide the {row!r} words of a row, not {lanes!r}")
         if rows < 1:
             raise ValueError(f"rows must be at least 1, not {rows!r}")
+        check_link(data_width=data_width)  # before the frames are divided by it
         self.lanes = lanes
         self.row = row
         self.rows = rows

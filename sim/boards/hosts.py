@@ -25,6 +25,7 @@ from fanin.wire.ethernet import (
     ETHERTYPE_IPV4,
     IP_PROTOCOL_UDP,
     IPV4,
+    MIN_FRAME_BYTES,
     UDP,
     Endpoint,
     encode_udp,
@@ -196,6 +197,7 @@ class UdpHost:
 
     def deliver(self, frame: bytes, time: int) -> None:
         """Send a board's datagram to its client, or answer an ARP request for the host's address."""
+        frame = frame.ljust(MIN_FRAME_BYTES, b"\0")  # as on a wire; a TAP device passes shorter frames
         ethertype = unpack_fields(ETHERNET, frame)["ethertype"]
         if ethertype == ETHERTYPE_ARP:
             self._answer(unpack_fields(ARP, frame[_ETHERNET:]))

@@ -220,6 +220,23 @@ def prepare(
     train, held_out = split(raw, test=test, shuffle=shuffle, seed=seed)
     if check:
         check(len(train), raw.features.shape[1] + bias)
+    try:
+        return _quantised(raw, train, held_out, precision=precision, bias=bias)
+    except MemoryError as error:
+        samples, columns = raw.features.shape
+        size = f"{samples:,} samples of {columns:,} features, a byte each"
+        raise InputError(f"{raw.name}: {size}, do not fit this machine's memory") from error
+
+
+def _quantised(
+    raw: RawData,
+    train: npt.NDArray[np.int64],
+    held_out: npt.NDArray[np.int64],
+    *,
+    precision: int,
+    bias: bool,
+) -> Dataset:
+    """Quantise the training samples and those held out. Raises MemoryError."""
     ranges = ColumnRanges.of(raw.features[train])
     with np.errstate(over="ignore"):
         wide_columns = np.flatnonzero(~np.isfinite(ranges.high - ranges.low))
@@ -228,13 +245,8 @@ def prepare(
         raise InputError(
             f"{raw.name}: column {k + 1} spans {ranges.low[k]:g} to {ranges.high[k]:g}, more than float64 holds"
         )
-    try:
-        features = quantise(raw.features[train], ranges, precision, bias=bias)
-        test_features = quantise(raw.features[held_out], ranges, precision, bias=bias)
-    except MemoryError as error:
-        samples, columns = raw.features.shape
-        size = f"{samples:,} samples of {columns:,} features, a byte each"
-        raise InputError(f"{raw.name}: {size}, do not fit this machine's memory") from error
+    features = quantise(raw.features[train], ranges, precision, bias=bias)
+    test_features = quantise(raw.features[held_out], ranges, precision, bias=bias)
     scale = TargetScale.of(raw.labels[train]) if raw.targets else UNSCALED
     return Dataset(
         name=raw.name,

@@ -119,6 +119,17 @@ def test_a_ring_node_takes_the_parameters_of_its_codec():
         ("adder-tree", {"nope": "1"}, "no parameter 'nope'; there are inputs, width, radix"),
         ("adder-tree", {"radix": "two"}, "radix: 'two' is not"),
         ("adder-tree", {"radix": "9"}, "radix must be from 2 to 4, not 9"),
+        (
+            "adder-tree",
+            {"inputs": "1000000000000"},
+            "inputs: 1000000000000 is too large: sizes are at most 1,048,576",
+        ),
+        ("connection", {"data_width": "1024"}, "data_width must be a power of two from 32 to 512, not 1024"),
+        (
+            "connection",
+            {"data_width": "1048576"},
+            "data_width must be a power of two from 32 to 512, not 1048576",
+        ),
         ("bfp-compressor", {"exponent": "9"}, "exponent must be 1 to 8 bits, not 9"),
         ("ring-node", {"codec": "bfp", "exponent": "0"}, "exponent must be 1 to 8 bits, not 0"),
         (

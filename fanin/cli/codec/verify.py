@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # --help must not wait for NumPy to load
     import numpy as np
 
 VALUES, RTL_VALUES = 100_000, 1_000_000
+MAX_VALUES = 10_000_000  # more than 1 GB of Python's numbers
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -50,8 +51,8 @@ def run(args: argparse.Namespace) -> int:
     """Compare. Raises CheckFailed if a value differs."""
     config = configuration(args.codec, args)
     count = (RTL_VALUES if args.rtl else VALUES) if args.values is None else args.values
-    if count < 1:
-        raise InputError(f"--values {count}: must be at least 1")
+    if not 1 <= count <= MAX_VALUES:
+        raise InputError(f"--values {count}: must be 1 to {MAX_VALUES:,}")
     if args.seed < 0:
         raise InputError(f"--seed {args.seed}: must be at least 0")
     if not 0 <= args.stalls < 1:

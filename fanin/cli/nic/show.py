@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from fanin.base.errors import ToolFailed
 from fanin.rdma.facts import Ending
 from fanin.runs.output import add_json, print_json, table
 
@@ -31,7 +32,17 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(info)
         return 0
-    rows = [
+    try:
+        rows = _rows(info)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:  # a field is absent, or of another type
+        raise ToolFailed(f"{args.control}: its answer to info is not that of fanin nic run") from error
+    print(table([[" ".join(text.split()) for text in row] for row in rows]))
+    return 0
+
+
+def _rows(info: dict[str, Any]) -> list[list[str]]:
+    """Return the rows of the table of a node's settings and counters."""
+    return [
         ["node", f"{info['node']}, {info['queue_pairs']} queue pairs from {info['first_queue_pair']:#x} on"],
         ["addresses", f"{info['ip']}, {info['mac']}"],
         ["memory", f"{info['memory']}, {info['bytes']:,} bytes"],
@@ -49,8 +60,6 @@ def run(args: argparse.Namespace) -> int:
         ),
         *([name, f"{count:,}"] for name, count in info["counters"].items() if count),
     ]
-    print(table(rows))
-    return 0
 
 
 def _failure_note(pair: dict[str, Any]) -> str:

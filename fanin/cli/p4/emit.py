@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import replace
 from pathlib import Path
 
+from fanin.base.errors import InputError
+from fanin.base.records import read_object
 from fanin.job import SLOTS
 from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.runs.file_options import FileOptions, Request
 from fanin.runs.lock import sole_writer
-from fanin.runs.output import P4_PROGRAM, add_json, print_json
+from fanin.runs.output import P4_PROGRAM, PROVENANCE_FILE, add_json, print_json
 from fanin.runs.provenance.document import Origin
 from fanin.wire.aggregation import Encap, Protocol
+
+_COMMAND = ["p4", "emit"]
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -59,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
     program = emit_p4(**{name: getattr(args, name) for name in names})
     origin = Origin(Request.parsed(args))
     with sole_writer(args.output):
+        _check_provenance(args.output / PROVENANCE_FILE)
         paths = [*program.write(args.output, taken=args.job)]
         origin.write(args.output, replace(P4_PROGRAM, results=tuple(program.files)), verilog={})
         paths += compile_program(program.config, args.output)
@@ -67,3 +73,11 @@ def run(args: argparse.Namespace) -> int:
     else:
         print("\n".join(map(str, paths)))
     return 0
+
+
+def _check_provenance(path: Path) -> None:
+    """Raise InputError for a ``provenance.json`` of another command, whose results could not be made again."""
+    if os.path.lexists(path):
+        argv = (read_object(path) or {}).get("argv")
+        if not isinstance(argv, list) or argv[:2] != _COMMAND:
+            raise InputError(f"{path}: is not of fanin p4 emit; choose another -o")

@@ -22,7 +22,7 @@ from fanin.cli.p4.jobs import switch_with_jobs
 from fanin.cli.p4.rates import OTHER_COUNTERS, Rates, totals
 from fanin.cli.p4.source import add_source, load_program, warn_of_clones
 from fanin.cli.serving import add_seconds, check_seconds, forward, open_interfaces, say, warn
-from fanin.runs.output import add_json, print_json
+from fanin.runs.output import add_json, check_writable, print_json
 
 if TYPE_CHECKING:
     from fanin.sim.switch.embedded import Program, Refused, Switch
@@ -85,6 +85,7 @@ def run(args: argparse.Namespace) -> int:
     except ValueError as error:
         raise InputError(str(error)) from error
     if args.p4info:
+        check_writable(args.p4info)
         _write_p4info(program, args.p4info)
     with contextlib.ExitStack() as stack:
         interfaces = open_interfaces(stack, names)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from finsy.proto import p4d, p4t, rpc_code
+from finsy.proto import p4d, p4r, p4t, rpc_code
 
 from fanin.sim.switch.embedded import types
 from fanin.sim.switch.service.faults import Fault, invalid
+
+_MAX_SHOWN_BITS = 128  # of a number in a message
 
 
 class TypeSpecs:
@@ -103,8 +105,22 @@ def number_in(value: bytes, width: int, subject: str) -> int:
         raise Fault(rpc_code.OUT_OF_RANGE, f"{subject}: an empty value")
     number = int.from_bytes(value, "big")
     if number >> width:
-        raise Fault(rpc_code.OUT_OF_RANGE, f"{subject}: {number} does not fit in {width} bits")
+        raise Fault(rpc_code.OUT_OF_RANGE, f"{subject}: {number_text(number)} does not fit in {width} bits")
     return number
+
+
+def number_text(number: int) -> str:
+    """Return a number for a message; ``str`` refuses numbers of thousands of digits."""
+    return str(number) if number.bit_length() <= _MAX_SHOWN_BITS else f"a number of {number.bit_length()} bits"
+
+
+def counter_data(packets: int, octets: int) -> p4r.CounterData:
+    """Return the message of a counter's cell. Like BMv2's, a cell has 64 bits and wraps."""
+    return p4r.CounterData(packet_count=_wrap(packets), byte_count=_wrap(octets))
+
+
+def _wrap(count: int) -> int:
+    return (count + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def indices(message: Any, size: int) -> range:
@@ -147,16 +163,22 @@ def encode(value: Any, kind: types.Type, errors: list[str]) -> p4d.P4Data:
     return p4d.P4Data(bool=bool(value))
 
 
-def decode(data: p4d.P4Data, kind: types.Type) -> Any:
-    """Return the value of ``kind`` in a controller's message. Raises Fault."""
+def decode(data: p4d.P4Data, kind: types.Type, errors: list[str]) -> Any:
+    """Return the value of ``kind`` in a controller's message, as for :func:`encode`. Raises Fault."""
     form = data.WhichOneof("data")
     while isinstance(kind, types.New):
         kind = kind.base
-    if isinstance(kind, types.Record):
-        if form != "struct" or len(data.struct.members) != len(kind.fields):
-            raise invalid(f"a cell of {kind} takes a struct of {len(kind.fields)} members")
-        pairs = zip(data.struct.members, _part_kinds(kind), strict=True)
-        return tuple(decode(part, part_kind) for part, part_kind in pairs)
+    if isinstance(kind, types.Record | types.Tuple):
+        name, part_kinds = "struct" if isinstance(kind, types.Record) else "tuple", _part_kinds(kind)
+        members = getattr(data, name).members
+        if form != name or len(members) != len(part_kinds):
+            raise invalid(f"a cell of {kind} takes a {name} of {len(part_kinds)} members")
+        pairs = zip(members, part_kinds, strict=True)
+        return tuple(decode(part, part_kind, errors) for part, part_kind in pairs)
+    if kind == types.ERROR:
+        if form != "error" or data.error not in errors:
+            raise invalid("a cell of error takes the name of an error")
+        return errors.index(data.error)
     if isinstance(kind, types.Enum) and kind.underlying is None:
         if form != "enum" or data.enum not in kind.members:
             raise invalid(f"a cell of {kind} takes the name of a member")
@@ -174,7 +196,7 @@ def decode(data: p4d.P4Data, kind: types.Type) -> Any:
     number = int.from_bytes(value, "big", signed=base.signed)
     low, high = base.limits
     if not low <= number <= high:
-        raise Fault(rpc_code.OUT_OF_RANGE, f"{number} does not fit in {base}")
+        raise Fault(rpc_code.OUT_OF_RANGE, f"{number_text(number)} does not fit in {base}")
     return number
 
 

@@ -13,7 +13,7 @@ from fanin.sim.switch.embedded import Switch
 from fanin.sim.switch.embedded.runtime import GROUP_BITS, REPLICA_BITS, Session
 from fanin.sim.switch.service.ageing import Ageing
 from fanin.sim.switch.service.calls import Steps
-from fanin.sim.switch.service.data import decode, encode, indices, number_in, shortest
+from fanin.sim.switch.service.data import counter_data, decode, encode, indices, number_in, shortest
 from fanin.sim.switch.service.digests import Digests
 from fanin.sim.switch.service.faults import Fault, invalid, missing, unknown
 from fanin.sim.switch.service.meters import Meters
@@ -23,6 +23,7 @@ from fanin.sim.switch.service.tables import TableEntries
 
 M = TypeVar("M", p4r.MulticastGroupEntry, p4r.CloneSessionEntry)
 MAX_REPLICATION_BYTES = 1 << 23  #: maximum bytes of all groups and clone sessions, as messages
+MAX_SESSIONS = 1 << 15  #: maximum clone sessions, as in BMv2; an empty one takes a few bytes as a message
 _PORT_BITS = 9
 _INSERT, _MODIFY, _DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 
@@ -134,8 +135,7 @@ class Entities:
     def _read_counters(self, query: p4r.CounterEntry) -> Iterator[p4r.Entity]:
         for info in self._names.select_externs("counters", query.counter_id):
             for index in indices(query, info.size) if query.counter_id else range(info.size):
-                packets, octets = self._switch.counter(info.preamble.name, index)
-                data = p4r.CounterData(packet_count=packets, byte_count=octets)
+                data = counter_data(*self._switch.counter(info.preamble.name, index))
                 yield p4r.Entity(
                     counter_entry=p4r.CounterEntry(
                         counter_id=info.preamble.id, index=p4r.Index(index=index), data=data
@@ -149,7 +149,7 @@ class Entities:
             raise invalid("a register is modified, not inserted or deleted")
         info = self._names.extern("registers", message.register_id)
         register = self._switch.registers[info.preamble.name]
-        value = decode(message.data, register.types[0])
+        value = decode(message.data, register.types[0], self._switch.program.errors)
         cells = indices(message, len(register))
         if not message.HasField("index"):
             return register.fill(value)
@@ -202,6 +202,8 @@ class Entities:
         replicas = yield from self._replicas(session.replicas, subject)
         stored = yield from _canonical_copy(session)
         self._check_room(subject, stored)
+        if kind == _INSERT and len(self._switch.clone_sessions) >= MAX_SESSIONS:
+            raise Fault(rpc_code.RESOURCE_EXHAUSTED, f"{subject}: there are {MAX_SESSIONS} sessions at most")
         self._switch.set_clone_session(number, replicas=replicas)
         self._store(self._sessions, number, stored)
 
@@ -244,20 +246,21 @@ class Entities:
 
     def _read_replication(self, query: p4r.PacketReplicationEngineEntry) -> Iterator[p4r.Entity]:
         kind = query.WhichOneof("type")
-        entries = []
+        groups, sessions = self._switch.multicast_groups, self._switch.clone_sessions
         if kind != "clone_session_entry":
             number = query.multicast_group_entry.multicast_group_id
-            for group in list(self._switch.multicast_groups.values()):
-                if number in (0, group.id):
-                    message = self._groups.get(group.id) or _encode_group(group)
-                    entries.append(p4r.PacketReplicationEngineEntry(multicast_group_entry=message))
+            for group_id in list(groups) if not number else [number]:
+                if group_id in groups:  # it may have been deleted between two steps
+                    message = self._groups.get(group_id) or _encode_group(groups[group_id])
+                    entry = p4r.PacketReplicationEngineEntry(multicast_group_entry=message)
+                    yield p4r.Entity(packet_replication_engine_entry=entry)
         if kind != "multicast_group_entry":
-            for number, session in list(self._switch.clone_sessions.items()):
-                if query.clone_session_entry.session_id in (0, number):
-                    message = self._sessions.get(number) or _encode_session(number, session)
-                    entries.append(p4r.PacketReplicationEngineEntry(clone_session_entry=message))
-        for entry in entries:
-            yield p4r.Entity(packet_replication_engine_entry=entry)
+            number = query.clone_session_entry.session_id
+            for session_id in list(sessions) if not number else [number]:
+                if session_id in sessions:
+                    copy = self._sessions.get(session_id) or _encode_session(session_id, sessions[session_id])
+                    entry = p4r.PacketReplicationEngineEntry(clone_session_entry=copy)
+                    yield p4r.Entity(packet_replication_engine_entry=entry)
 
 
 def _canonical_copy(message: M) -> Steps[M]:

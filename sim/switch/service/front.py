@@ -257,11 +257,14 @@ class Front(grpc.GenericRpcHandler):
     def _stream(self, call: _Call, requests: Iterator[bytes]) -> Iterator[bytes]:
         """Read requests in a separate thread, each after the previous one has been carried out."""
         permits = threading.Semaphore(0)
+        ended = threading.Event()
 
         def read() -> None:
             try:
                 for request in requests:
                     permits.acquire()
+                    if ended.is_set():  # a thread that still waited would keep its request
+                        return
                     call.send(Kind.PART, _check_size(request))
                 call.send(Kind.LAST)
             except grpc.RpcError:  # the client has gone
@@ -270,7 +273,11 @@ class Front(grpc.GenericRpcHandler):
                 call.messages.put(Message(call.number, Kind.END, encode_end(fault.code, fault.message)))
 
         threading.Thread(target=read, daemon=True).start()
-        yield from call.answers(permits.release)
+        try:
+            yield from call.answers(permits.release)
+        finally:
+            ended.set()
+            permits.release()
 
 
 def _single_request(requests: Iterator[bytes]) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from finsy.proto import p4i, p4r
 
 from fanin.sim.switch.embedded import Program
-from fanin.sim.switch.service.data import as_bytes
+from fanin.sim.switch.service.data import as_bytes, number_text
 from fanin.sim.switch.service.faults import invalid, missing
 
 IN, OUT = "packet_in", "packet_out"
@@ -67,6 +67,6 @@ def _field_value(data: bytes, field: p4i.ControllerPacketMetadata.Metadata, widt
         raise missing(f"{field.name}: a value that controllers know as a text")
     number = int.from_bytes(data, "big")
     if not data or number >> min(width, field.bitwidth):
-        value = number if data else "an empty value"
+        value = number_text(number) if data else "an empty value"
         raise invalid(f"{field.name}: {value} does not fit in {min(width, field.bitwidth)} bits")
     return number

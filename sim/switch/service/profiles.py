@@ -16,6 +16,7 @@ from fanin.sim.switch.service.names import Names
 _INSERT, _DELETE = p4r.Update.INSERT, p4r.Update.DELETE
 _PORT_BITS = 9
 _MAX_WEIGHT = 1 << 16  # maximum weight of a group, whatever its selector allows
+MIN_GROUPS = 1024  #: groups that every selector may have; a larger one may have as many as its size
 _Set = p4r.ActionProfileActionSet
 
 
@@ -161,6 +162,9 @@ class Profiles:
         shares = self._shares(info, profile, message, group)
         if group is None:
             self._check_style(profile)
+            limit = max(profile.size, MIN_GROUPS)  # groups without members count for no size
+            if len(profile.groups) >= limit:
+                raise Fault(rpc_code.RESOURCE_EXHAUSTED, f"{profile.name} is full: {limit} groups")
             group = profile.groups[message.group_id] = Group(message.group_id)
         profile.regroup(group, shares)
         self._messages[group] = stored = p4r.ActionProfileGroup.FromString(message.SerializeToString())

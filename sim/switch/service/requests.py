@@ -215,11 +215,16 @@ def _first_part(call: Call, kind: type[M]) -> Steps[M]:
 
 
 def _parse(kind: type[M], data: bytes) -> M:
-    """Return the message in ``data``. Raises Fault."""
+    """Return the message in ``data``. Raises Fault.
+
+    Unknown fields are removed: they would stay in stored messages, where no limit counts them.
+    """
     try:
-        return kind.FromString(data)
+        message = kind.FromString(data)
     except DecodeError as error:
         raise invalid(f"the bytes are not a valid {kind.DESCRIPTOR.name}") from error
+    message.DiscardUnknownFields()
+    return message
 
 
 def _atomicity_name(number: int) -> str:

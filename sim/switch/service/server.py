@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import selectors
 import subprocess
 import time
@@ -9,6 +10,7 @@ import time
 from finsy.proto import rpc_code
 
 from fanin.base.errors import InputError
+from fanin.base.limits import is_number
 from fanin.base.tools import python_module
 from fanin.sim.switch.service.calls import Calls
 from fanin.sim.switch.service.faults import Fault
@@ -17,6 +19,9 @@ from fanin.sim.switch.service.p4info import p4info
 from fanin.sim.switch.service.protobuf import join
 from fanin.sim.switch.service.requests import P4RuntimeService
 
+_HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?\]")
+_SCHEMES = ("unix", "unix-abstract", "vsock", "dns", "ipv4", "ipv6")  # of gRPC; such an address is no TCP port
+_MAX_PORT = 65_535
 _START_TIMEOUT = 60.0  # seconds that the front may take until it listens
 _STOP_TIMEOUT = 5.0  # seconds that the front may take until it ends
 
@@ -30,6 +35,7 @@ class P4RuntimeServer:
     """
 
     def __init__(self, service: P4RuntimeService, address: str):
+        _check_address(address)
         self._service = service
         self._forwarding = service.forwarding
         self._info = p4info(service.program).SerializeToString()
@@ -132,3 +138,13 @@ class P4RuntimeServer:
         self._forwarding.fail("the process that speaks gRPC", error)
         self._start(self._address, delay=1)  # the delay prevents constant restarts
         self._forwarding.attach(self)
+
+
+def _check_address(address: str) -> None:
+    """Raise InputError unless an address is HOST:PORT. gRPC takes ports modulo 65,536, and 443 without one."""
+    host, _, port = address.rpartition(":")
+    is_host = _HOST.fullmatch(host) is not None and host.lower() not in _SCHEMES
+    if not is_host or not is_number(port) or int(port) > _MAX_PORT:
+        raise InputError(
+            f"--grpc {address}: must be HOST:PORT, an IPv6 address in brackets, a port of 0 to 65535"
+        )

@@ -11,6 +11,7 @@ from finsy.proto import p4i, p4r, rpc_code
 from fanin.p4.control import TableEntry
 from fanin.sim.switch.embedded import Switch
 from fanin.sim.switch.embedded.tables import Entry, Table
+from fanin.sim.switch.service.data import counter_data
 from fanin.sim.switch.service.faults import Fault, invalid, missing, unknown
 from fanin.sim.switch.service.names import Names
 from fanin.sim.switch.service.profiles import Profiles
@@ -215,7 +216,7 @@ class TableEntries:
         message.is_default_action = not entry.hit
         message.is_const = entry.constant
         if query.HasField("counter_data") and table.info.counters and entry.hit:
-            message.counter_data.packet_count, message.counter_data.byte_count = entry.packets, entry.bytes
+            message.counter_data.CopyFrom(counter_data(entry.packets, entry.bytes))
         if query.HasField("time_since_last_hit") and table.info.has_timeouts and entry.hit:
             message.time_since_last_hit.elapsed_ns = time.monotonic_ns() - entry.last_hit
         return message
@@ -248,7 +249,7 @@ class TableEntries:
                 yield None
                 continue
             message = self._names.encode_entry(table.describe(entry))
-            data = p4r.CounterData(packet_count=entry.packets, byte_count=entry.bytes)
+            data = counter_data(entry.packets, entry.bytes)
             yield p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry(table_entry=message, data=data))
 
     def _has_counter(self, info: p4i.Table) -> bool:

@@ -54,6 +54,45 @@ def test_an_edited_job_is_not_written_over(tmp_path):
     taken.write(tmp_path, taken=job)
 
 
+@pytest.mark.parametrize("name", ["aggregation.p4", "ptf/aggregation_test.py"])
+def test_files_of_others_are_not_written_over(tmp_path, name):
+    (tmp_path / "ptf").mkdir()
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(
+        fanin.InputError, match=rf"{name}: exists, and .* has no job\.json of an earlier program"
+    ):
+        fanin.emit_p4().write(tmp_path)
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_the_origin_of_another_commands_results_stays(tmp_path, capsys):
+    command = ["p4", "emit", "-o", str(tmp_path)]
+    assert [main(command), main(command)] == [0, 0]
+    origin = tmp_path / "provenance.json"
+    origin.write_text('{"argv": ["train"]}')
+    assert main(command) == 2
+    assert capsys.readouterr().err == f"fanin: error: {origin}: is not of fanin p4 emit; choose another -o\n"
+    assert origin.read_text() == '{"argv": ["train"]}'
+
+
+def test_a_program_is_written_through_no_link(tmp_path):
+    other, folder = tmp_path / "other", tmp_path / "folder"
+    other.mkdir()
+    program = fanin.emit_p4()
+    program.write(folder)
+    (folder / "ptf/aggregation_test.py").rename(other / "precious")
+    (folder / "ptf").rmdir()
+    (folder / "ptf").symlink_to(other)
+    (folder / "aggregation.lua").unlink()
+    (folder / "aggregation.lua").symlink_to(other / "precious")
+    before = (other / "precious").read_text()
+    program.write(folder)
+    assert [path.name for path in other.iterdir()] == ["precious"]
+    assert (other / "precious").read_text() == before
+    assert not (folder / "ptf").is_symlink()
+    assert not (folder / "aggregation.lua").is_symlink()
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

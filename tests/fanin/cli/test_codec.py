@@ -354,7 +354,8 @@ def test_gradients_are_files_of_values(capsys, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--values", "0"], "--values 0: must be at least 1"),
+        (["--values", "0"], "--values 0: must be 1 to 10,000,000"),
+        (["--values", "1000000000000"], "--values 1000000000000: must be 1 to 10,000,000"),
         (["--seed", "-1"], "--seed -1: must be at least 0"),
         (["--stalls", "1"], "--stalls 1: must be at least 0 and less than 1"),
         (["--stalls", "nan"], "--stalls nan: must be at least 0 and less than 1"),

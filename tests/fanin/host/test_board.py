@@ -27,12 +27,14 @@ from fanin.host.board import (
 )
 from fanin.host.driver import Batch, Operation
 from fanin.wire.control import (
+    ABOUT_WORDS,
     MAX_DUMP,
     MAX_LOAD,
     MAX_OPERATIONS,
     WRITE_BIT,
     ControlFrame,
     Kind,
+    Status,
     decode_control,
     encode_control,
 )
@@ -180,6 +182,39 @@ class Before(UdpChannel):
         for reply in super().exchange(payload, timeout):
             if not lost:
                 yield reply
+
+
+class Answers:
+    """A channel to something at a board's address: ``answer`` gives each request's status and words."""
+
+    local_host = remote_host = "127.0.0.1"
+
+    def __init__(self, answer):
+        self._answer = answer
+
+    def exchange(self, payload, timeout):
+        request = decode_control(payload)
+        status, words = self._answer(request)
+        yield encode_control(
+            ControlFrame(request.kind, request.lease, request.sequence, len(words), words, status=status)
+        )
+
+    def close(self):
+        pass
+
+
+def test_a_refused_hello_ends_with_one_error():
+    client = BoardClient("there", channel=Answers(lambda request: (Status.HELD, ())))
+    for call in (client.hello, client.acquire):
+        with pytest.raises(BoardHeld, match="board there: another host holds it"):
+            call()
+
+
+def test_an_offer_of_no_lease_is_not_taken():
+    words = (0,) * ABOUT_WORDS
+    client = BoardClient("there", timeout=1e-4, channel=Answers(lambda request: (Status.DONE, words)))
+    with pytest.raises(BoardLost, match=f"ended its {OFFERS} offers to us"):
+        client.acquire()
 
 
 def first_requests(act, times):

@@ -171,7 +171,29 @@ class TestLeftovers:
             found = sorted(path.name for path in (tmp_path / "states").iterdir())
             assert found == sorted([*names, ".fanin-venv", LIVE_FILE])
 
-    def test_an_interrupt_while_files_are_replaced_keeps_the_new_ones(self, tmp_path, monkeypatch, capsys):
+    def test_interrupts_while_files_are_replaced_wait_until_all_are(self, tmp_path, monkeypatch):
+        """A second one would otherwise delete the new files, when the earlier ones are already gone."""
+        replace = os.replace
+
+        def interrupted(*arguments, **options):
+            os.kill(os.getpid(), signal.SIGINT)
+            replace(*arguments, **options)
+
+        def write(text):
+            with output_directory(tmp_path / "run") as folder:
+                for name in ("run.json", "model.npz", "report.html"):
+                    (folder / name).write_text(text if name != "run.json" else '{"options": {}}')
+                monkeypatch.setattr(os, "replace", interrupted)
+
+        for text in ("first", "second"):
+            with pytest.raises(KeyboardInterrupt):
+                write(text)
+            monkeypatch.undo()
+            assert (tmp_path / "run/model.npz").read_text() == text
+            assert (tmp_path / "run/report.html").read_text() == text
+        assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+    def test_a_failure_while_files_are_replaced_keeps_the_new_ones(self, tmp_path, monkeypatch, capsys):
         def interrupted(*_):
             raise KeyboardInterrupt
 

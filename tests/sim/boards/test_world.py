@@ -260,6 +260,17 @@ def test_an_idle_world_sleeps():
     assert LATENCY < AWAKE_PS
 
 
+def test_a_frame_shorter_than_on_a_wire_is_a_stray():
+    """A TAP device passes what a raw socket has sent."""
+    _, _, host, _ = udp_world("127.0.71.42")
+    with contextlib.closing(host):
+        for ethertype in (b"\x08\x00", b"\x08\x06", b"\x86\xdd"):
+            for size in range(60):
+                host.deliver((bytes(12) + ethertype)[:size], 0)
+        assert host.receive() == []
+        assert host.strays > 0
+
+
 def test_addresses_that_cannot_be_had():
     with pytest.raises(InputError, match=r"nowhere: no IPv4 address for 2 boards"):
         addresses("nowhere", 2)

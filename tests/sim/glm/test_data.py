@@ -228,3 +228,15 @@ def test_a_file_that_takes_more_memory_than_there_is_takes_one_line(tmp_path, mo
 def test_another_format_is_named(libsvm, content, advice):
     with pytest.raises(InputError, match=re.escape(f"a file of {advice}")):
         data.read(libsvm(content), Loss.LOGISTIC)
+
+
+def test_ranges_that_take_more_memory_than_there_is_take_one_line(libsvm, monkeypatch):
+    """A feature of index 2^31 − 1 makes as many columns."""
+
+    def refuse(features):
+        raise MemoryError
+
+    monkeypatch.setattr(data.ColumnRanges, "of", refuse)
+    path = libsvm(GOOD)
+    with pytest.raises(InputError, match=r"samples of [0-9,]+ features, a byte each, do not fit this machine"):
+        data.load(path, Loss.LOGISTIC, test=0)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from fanin.base.errors import InputError, ToolFailed
+from fanin.cli.main import main
 from fanin.host.nic import RdmaNic
 from fanin.rdma.facts import Ending
 from fanin.sim.nic.control import MAX_CLIENTS, MAX_LINE, ControlServer, check_control
@@ -233,3 +234,66 @@ def test_what_is_no_answer_is_told_in_one_line(path, answer):
             assert len(str(told.value)) < len(str(path)) + 100
             node.shutdown(socket.SHUT_RDWR)
             sender.join(5)
+
+
+@contextlib.contextmanager
+def _node(path, answers):
+    """Something at the socket that sends ``answers`` to each client, one every 20 ms."""
+
+    def serve():
+        with contextlib.suppress(OSError):
+            while True:
+                client = listener.accept()[0]
+                with client:
+                    for line in answers:
+                        client.sendall(line)
+                        time.sleep(0.02)
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
+
+
+def test_answers_to_nothing_end_the_wait(path):
+    """They would fill the memory."""
+    error = pytest.raises(ToolFailed, match="not an answer of fanin nic run")
+    with _node(path, [b'{"id": 7}\n'] * 20), RdmaNic(path) as nic, error:
+        nic.info()
+
+
+def test_bytes_without_an_end_of_the_line_do_not_prolong_the_wait(path):
+    error = pytest.raises(ToolFailed, match=r"no answer in 0\.2 s")
+    with _node(path, [b" "] * 100), RdmaNic(path, seconds=0.2) as nic, error:
+        nic.info()
+
+
+@pytest.mark.parametrize(
+    ("answer", "call"),
+    [
+        ({"memory": 1, "bytes": 8}, RdmaNic.memory),
+        ({"memory": "/dev/null"}, RdmaNic.memory),
+        ({"ending": "sideways"}, lambda nic: nic.write(4)),
+        ({}, lambda nic: nic.write(4)),
+        ({}, RdmaNic.arrival),
+        ({}, RdmaNic.counters),
+        ({"counters": {"frames": "many"}}, RdmaNic.counters),
+    ],
+)
+def test_an_answer_of_another_form_is_refused(path, answer, call):
+    line = json.dumps({"id": 1} | answer).encode() + b"\n"
+    error = pytest.raises(ToolFailed, match=r"its answer to [a-z]+ is not that of fanin nic run")
+    with _node(path, [line]), RdmaNic(path) as nic, error:
+        call(nic)
+
+
+def test_a_node_of_another_form_is_shown_in_one_line(path, capsys):
+    lines = [b'{"id": 1, "node": "x", "queue_pairs": "y"}\n', b'{"id": 2, "counters": {}}\n']
+    with _node(path, lines):
+        assert main(["nic", "show", str(path)]) == 1
+    error = f"fanin: error: {path}: its answer to info is not that of fanin nic run\n"
+    assert capsys.readouterr().err == error

@@ -379,6 +379,19 @@ def test_a_second_server_on_one_address_is_refused(served):
         P4RuntimeServer(served.service, served.address)
 
 
+LOOPBACK = "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [LOOPBACK, *(f"{LOOPBACK}:{port}" for port in ("70000", "-1", "x")), ":0", "::1:0", "unix:0", "unix:/x:0"],
+)
+def test_an_address_is_a_host_and_a_port(served, address):
+    """gRPC would listen at port 443 without a port, at 4464 for 70000, and at a Unix socket for a path."""
+    with pytest.raises(InputError, match="must be HOST:PORT, an IPv6 address in brackets, a port of 0"):
+        P4RuntimeServer(served.service, address)
+
+
 def test_p4info_of_the_test_is_what_the_client_sees(served, control):
     assert {t.name for t in control.schema.tables} == {
         f"I.{n}" for n in ("stations", "filter", "route", "choose", "fixed")
