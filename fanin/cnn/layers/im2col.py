@@ -140,7 +140,7 @@ class Im2col(Window):
         walk = builder.actor("forward", words // lanes.pi)
         need, done = self._rows_by_step(raster)
         stage.graph.take(walk, rows, need, done, parts.BLOCK_FREED + 1)
-        windows = builder.channel("windows", LINES + 2)
+        windows = builder.channel("windows", LINES + 2)  # places of a PipelineQueue of LINES cycles
         stage.graph.give(walk, windows, delay=LINES + 2)
         return Flows(builder.resize("outputs", Source(windows), words, lanes.pi, lanes.po))
 

@@ -58,7 +58,7 @@ def fold_binary(node: ast.Binary) -> Any:
     if operator in ("<<", ">>"):
         return shift(node.type, operator, left, right)
     if operator in _SATURATING:
-        low, high = node.type.limits  # type: ignore[attr-defined]
+        low, high = node.type.limits
         return max(low, min(high, _SATURATING[operator](left, right)))
     folded = _ARITHMETIC[operator](left, right)
     return node.type.wrap(folded) if isinstance(node.type, Bits) else folded
