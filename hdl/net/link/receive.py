@@ -27,24 +27,11 @@ ANSWER = data.StructLayout(
 
 # Kind of a frame that has ended. At most one of the kinds is high; flags may be high with a kind: see
 # ``verdict`` of LinkReceiver.
-VERDICT = data.StructLayout(
-    dict.fromkeys(
-        (
-            "bad_fcs",
-            "foreign",
-            "mismatch",
-            "received",
-            "duplicate",
-            "ahead",
-            "gap",
-            "urgent",
-            "no_room",
-            "probe",
-            "lost",
-        ),
-        1,
-    )
+_KINDS_AND_FLAGS = (
+    *("bad_fcs", "foreign", "mismatch", "received", "duplicate"),
+    *("ahead", "gap", "urgent", "no_room", "probe", "lost"),
 )
+VERDICT = data.StructLayout(dict.fromkeys(_KINDS_AND_FLAGS, 1))
 
 
 class LinkReceiver(wiring.Component):
@@ -82,7 +69,7 @@ class LinkReceiver(wiring.Component):
     ``told`` : Out, :func:`~fanin.hdl.net.link.job.told_layout`
         Fields of the peer's user in that ACK or NAK.
     ``verdict`` : Out, one bit each
-        Kind and flags of the frame that has ended; see the table below.
+        Kind and flags of the frame that has ended: see "Verdicts".
     ``differs`` : Out, one bit for each compared field of ``form``
         Fields that were not the job's, in the cycle of ``verdict.mismatch``.
     ``stranger`` : Out, 1
