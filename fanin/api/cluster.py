@@ -14,20 +14,26 @@ if TYPE_CHECKING:  # an annotation alone must not load the training's modules
 
 
 class ClusterBuild(Folder):
-    """Hardware of a plan, and the folder of ``fanin cluster build``; an argument of ``fanin.cluster``."""
+    """Folder that ``fanin cluster build`` writes: a plan's hardware, which ``fanin.cluster`` trains on."""
 
     mark = CLUSTER_BUILD.mark
 
 
 class ClusterRun(Folder):
-    """A training, and the folder that ``fanin cluster run`` writes."""
+    """Folder that ``fanin cluster run`` writes: a training, its results and its report."""
 
     mark = CLUSTER_RUN.mark
-    result: Checkpoint | None = None  #: last state: arrays of each layer
+    result: Checkpoint | None = None  #: last state, arrays by layer; None for a folder that was only opened
 
     @property
     def epochs(self) -> list[dict[str, Any]]:
-        """Per epoch: learning rate, and loss and accuracy of RTL, golden model and float64."""
+        """One dictionary per epoch.
+
+        - ``epoch``: number of the epoch, from 1.
+        - ``lr``: learning rate of the epoch.
+        - ``rtl``, ``golden``, ``float64``: measures of the machines that ran: a dictionary with ``loss`` and
+          ``accuracy``.
+        """
         return list(self.values["epochs"])
 
     @property
@@ -37,13 +43,19 @@ class ClusterRun(Folder):
 
     @property
     def frames_per_second(self) -> float | None:
-        """Measured rate while frames stream; None without RTL, or if the timed batch has one frame."""
+        """Measured rate while frames stream, in simulated time.
+
+        None without RTL, or if the timed batch has one frame.
+        """
         hardware = self.values["hardware"]
         return hardware["frames_per_second"] if hardware else None
 
     @property
     def of_planned(self) -> float | None:
-        """Ratio of ``frames_per_second`` to the plan's throughput; None without ``frames_per_second``."""
+        """Ratio of ``frames_per_second`` to the throughput that the plan predicted; 1.0 is as planned.
+
+        None without ``frames_per_second``.
+        """
         hardware = self.values["hardware"]
         return hardware["of_planned"] if hardware else None
 
@@ -52,7 +64,9 @@ class ClusterRun(Folder):
 def cluster_build(plan: PathLike, **options: Any) -> ClusterBuild:
     """Build the hardware of a plan, and prove that it cannot deadlock for lack of buffer space.
 
-    Options are those of ``fanin cluster build``; without ``output`` the build's folder is a temporary one.
+    - ``plan``: folder that ``fanin plan`` or ``fanin.plan`` has written, as a path or as the object.
+    - ``options``: those of ``fanin cluster build``. Without ``output`` the build's folder is a temporary one.
+
     Raises InputError for a build that could deadlock.
 
     Source: NADA; docs/systems/nada.md.
@@ -68,9 +82,12 @@ def cluster_build(plan: PathLike, **options: Any) -> ClusterBuild:
 def cluster(build: PathLike | None = None, data: PathLike = "digits", **options: Any) -> ClusterRun:
     """Train a CNN on images on the devices of a build; every batch is compared with the golden model.
 
-    Options are those of ``fanin cluster run``. Without ``build``, digits_cnn is planned on one device; without
-    ``output`` the run's folder is a temporary one. Raises InputError for bad arguments, CheckFailed if bits
-    differ or a device was cut off.
+    - ``build``: folder of ``fanin cluster build`` or ``fanin.cluster_build``, as a path or as the object. None:
+      the network digits_cnn is planned on one device and built.
+    - ``data``: name of a data set or path of images, as for ``fanin cluster run``.
+    - ``options``: those of ``fanin cluster run``. Without ``output`` the run's folder is a temporary one.
+
+    Raises InputError for bad arguments, and CheckFailed if bits differ or a device was cut off.
 
     Source: NADA; docs/systems/nada.md.
     """

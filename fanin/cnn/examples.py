@@ -28,7 +28,10 @@ _CHANNELS = 4
 
 
 class _Builder:
-    """Builder of a network, stage by stage. The first two stages are the images and the labels."""
+    """Builder of a network, stage by stage. Stage 0 has the images, stage 1 (``labels``) the labels.
+
+    ``sources`` and ``source`` are indices of stages. Methods return the index of the stage that they add.
+    """
 
     def __init__(self) -> None:
         self.stages: list[Stage] = []
@@ -36,22 +39,24 @@ class _Builder:
         self.labels = self.add("labels", Input(shape=_CLASSES), Parallelism(po=3))
 
     def add(self, name: str, layer: Layer, parallelism: Parallelism, *sources: int) -> int:
-        """Add a stage. Return its index."""
+        """Add a stage with its parameters, if any, on chip."""
         self.stages.append(Stage(name, layer, parallelism, sources))
         return len(self.stages) - 1
 
     def add_layer(self, name: str, make: Callable[..., Layer], lanes: int, *sources: int) -> int:
-        """Add a stage whose input and output transfers have ``lanes`` words. Return its index.
+        """Add a layer whose input and output transfers have ``lanes`` words.
 
-        The layer sends gradients to its inputs (``gradient=True``), so stage 0, the images, is no source.
+        - ``make``: class of the layer, called with ``inputs`` and ``gradient``.
+
+        The layer sends gradients to its inputs, so the images must not be among ``sources``: they take none.
         """
         inputs = tuple(self.stages[source].layer.output for source in sources)
         return self.add(name, make(inputs=inputs, gradient=True), Parallelism(pi=lanes, po=lanes), *sources)
 
     def add_conv(self, name: str, source: int, parallelism: Parallelism) -> int:
-        """Add a 3×3 convolution whose output has as many rows and columns as its input. Return its index.
+        """Add a 3×3 convolution whose output has as many rows and columns as its input.
 
-        The layer sends gradients to ``source``, except to stage 0: the images take no gradient.
+        The layer sends gradients to ``source``, except to the images, which take none.
         """
         shape, has_upstream = self.stages[source].layer.output, source != 0
         layer = Conv(
@@ -64,10 +69,10 @@ class _Builder:
         )
         return self.add(name, layer, layer.with_streams(parallelism), source)
 
-    def add_spilled(self, name: str, outputs: int, parallelism: Parallelism, source: int) -> int:
-        """Add a dense layer with its parameters in memory. Return its index.
+    def add_dense_in_dram(self, name: str, outputs: int, parallelism: Parallelism, source: int) -> int:
+        """Add a dense layer of ``outputs`` words, with its parameters in DRAM.
 
-        The layer sends gradients to ``source``, except to stage 0: the images take no gradient.
+        The layer sends gradients to ``source``, except to the images, which take none.
         """
         shape, has_upstream = self.stages[source].layer.output, source != 0
         layer = Dense(inputs=(shape,), output_channels=outputs, gradient=has_upstream)
@@ -83,13 +88,16 @@ class _Builder:
         parallelism: Parallelism,
         source: int,
     ) -> int:
-        """Add a stage with windows of size × size and stride 2. Return its index."""
+        """Add a layer with windows of ``size`` × ``size`` and stride 2.
+
+        ``padding``: rows and columns at top, left, bottom and right.
+        """
         shape = self.stages[source].layer.output
         layer = make(inputs=(shape,), gradient=True, kernel=(size, size), stride=(2, 2), padding=padding)
         return self.add(name, layer, parallelism, source)
 
     def finish(self, name: str, source: int) -> Network:
-        """Add pooling, a dense layer, loss and output after a stage. Return the network."""
+        """Add pooling, a dense layer, bias, loss and output after ``source``. Return the network."""
         pool = self.add_layer("pool", GlobalAvgPool, 2, source)
         layer = Dense(inputs=(self.stages[pool].layer.output,), output_channels=_CLASSES.c, gradient=True)
         dense = self.add("dense", layer, layer.with_streams(Parallelism(pic=2)), pool)
@@ -136,11 +144,11 @@ def _pools() -> Network:
 
 
 def _streamed() -> Network:
-    """Return a network of three dense layers with parameters in memory; the first sends no gradient back."""
+    """Return a network of three dense layers with parameters in DRAM; the first sends no gradient back."""
     b = _Builder()
-    hidden = b.add_layer("relu", Relu, 2, b.add_spilled("hidden", 24, Parallelism(pic=2, poc=3), 0))
-    second = b.add_layer("relu2", Relu, 2, b.add_spilled("second", 20, Parallelism(pic=2, poc=2), hidden))
-    bias = b.add_layer("bias", Bias, 3, b.add_spilled("dense", _CLASSES.c, Parallelism(pic=2), second))
+    hidden = b.add_layer("relu", Relu, 2, b.add_dense_in_dram("hidden", 24, Parallelism(pic=2, poc=3), 0))
+    second = b.add_layer("relu2", Relu, 2, b.add_dense_in_dram("second", 20, Parallelism(pic=2, poc=2), hidden))
+    bias = b.add_layer("bias", Bias, 3, b.add_dense_in_dram("dense", _CLASSES.c, Parallelism(pic=2), second))
     loss = b.add_layer("loss", SoftCrossLoss, 3, bias, b.labels)
     b.add_layer("output", Output, 1, loss)
     return Network("streamed", tuple(b.stages))

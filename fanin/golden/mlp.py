@@ -50,7 +50,8 @@ def exp(x: Floats) -> Floats:
     total = np.ones_like(r)
     for k in range(_TERMS, 0, -1):
         total = total * r / k + 1.0
-    exponent = np.where(n < 0, n, 0).astype(np.int32)  # a NaN stays NaN in the series
+    # n <= 0. A NaN has no integer: its exponent is 0, and the series is already NaN.
+    exponent = np.where(n < 0, n, 0).astype(np.int32)
     return np.ldexp(total, exponent).astype(x.dtype)
 
 
@@ -119,7 +120,12 @@ class Mlp:
     def output_error(self, scores: Floats, labels: Int64) -> Floats:
         """Return the mean cross-entropy's derivative by the scores: (softmax − one-hot) / samples.
 
-        Softmax is e^(score − greatest) divided by the sum of these, added from class 0 on.
+        - ``scores``: (samples, classes).
+        - ``labels``: class of each sample.
+
+        A class's softmax is e^(score − greatest score of the sample), divided by the sum of these powers over
+        the classes, which is added from class 0 on. The greatest score is subtracted because ``exp`` takes x <=
+        0.
         """
         powers = exp(scores - scores.max(axis=1, keepdims=True))
         ones_column = np.ones((scores.shape[1], 1), scores.dtype)
@@ -133,8 +139,11 @@ class Mlp:
         - ``parameters``: the vector of this layer alone.
         - ``error``: derivative by the layer's sums, that is, by its outputs before ReLU.
 
-        The returned error has passed the previous layer's ReLU: it is 0 where an input is not above 0. For
-        layer 0 it has no meaning. The gradient adds the samples in order.
+        - ``inputs``: inputs of this layer, from :meth:`forward`.
+
+        The returned error is the derivative by the previous layer's sums, that is, before its ReLU: it is 0
+        where an input of this layer is not above 0. Ignore it for layer 0, whose inputs are the images and not
+        the outputs of a ReLU. The gradient adds the samples in order.
         """
         gradient = product(_with_one(inputs).T, error)
         input_error = product(error, self.matrix(layer, parameters)[:-1].T)

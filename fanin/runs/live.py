@@ -15,7 +15,7 @@ from fanin.base.errors import InputError
 from fanin.base.scratch import LIVE_FILE, write_file
 from fanin.runs.lock import ensure_directory
 from fanin.runs.output import RUN_FILE, finite
-from fanin.runs.progress import StatusLine, TimeLeft
+from fanin.runs.progress import StatusLine, TimeLeft, time_left_text
 
 FORMAT = 1
 TRAINING = "training"  # the stage in which progress is counted
@@ -80,12 +80,12 @@ class LiveFile:
         self._total, self._time_left = total, TimeLeft(total)
 
     def advance(self, done: int, **values: str | int | float) -> str:
-        """Record ``done`` units and the page's other ``values``; return the time left (``TimeLeft.words``)."""
+        """Record ``done`` units and the page's other ``values``; return the text of ``time_left_text``."""
         self._done, self._seconds_left, self._values = done, self._time_left.seconds(done), values
         if time.monotonic() - self._last_write >= MIN_SECONDS_BETWEEN_WRITES:
             self._counts.add(self._seconds, done)
             self._write()
-        return self._time_left.words(self._seconds_left)
+        return time_left_text(self._seconds_left)
 
     def losses(self, series: str, at: float, loss: float) -> None:
         """Add the loss after ``at`` epochs to a series; the next write of the file contains it."""

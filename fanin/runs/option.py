@@ -67,7 +67,7 @@ class Option:
     - ``exclusive``: name of a set of options of which at most one may be given; None: no such set.
     - ``aliases``: earlier names.
     - ``training``: True if the option affects training, so that a resumed run keeps it.
-    - ``beside``: True if a run of ``--beside``, which is compared with the first one, may have another value.
+    - ``changeable``: True if ``--beside`` of ``fanin ps train`` may change it for a run that is compared.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Option:
     exclusive: str | None = None
     aliases: tuple[str, ...] = ()
     training: bool = True
-    beside: bool = False
+    changeable: bool = False
 
     @property
     def required(self) -> bool:

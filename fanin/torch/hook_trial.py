@@ -35,11 +35,11 @@ from fanin.codec.facts import Bfp, CodecConfig, Inceptionn
 from fanin.sim.codec.tasks import cnn
 from fanin.sim.codec.trainers import Training
 from fanin.sim.learning.convolutional import FlatNetwork
-from fanin.torch import BACKEND
+from fanin.torch import BACKEND, timing
 from fanin.torch.feedback import ErrorFeedback
 from fanin.torch.hooks import Hook, nics, top_k
 from fanin.torch.options import Options
-from fanin.torch.timing import RATES, CommunicationTime, predicted, time
+from fanin.torch.timing import RATES, CommunicationTime, predicted
 
 RANKS = 4
 WARMUP_STEPS = 10  #: steps before the measurement of bytes and time, and before PowerSGD compresses
@@ -90,7 +90,13 @@ def _power_sgd(rank: int) -> Register:
     return register
 
 
-FEEDBACK = ", error feedback"
+FEEDBACK = ", error feedback"  #: end of the name of a setup with error feedback
+
+
+def _label(name: str, feedback: bool) -> str:
+    return name + FEEDBACK if feedback else name
+
+
 _CODECS: dict[str, CodecConfig] = {
     "BFP, 7 bits": Bfp(),
     "BFP, 3 bits": Bfp(mantissa=3),
@@ -102,12 +108,12 @@ HOOK_SETUPS: dict[str, HookSetup] = {
     "none": HookSetup(_hook(nics())),
     "fp16": HookSetup(_hook(fp16_compress_hook)),
     **{
-        f"{name}{FEEDBACK * feedback}": HookSetup(_hook(nics(), feedback=feedback), Options(codec=codec))
+        _label(name, feedback): HookSetup(_hook(nics(), feedback=feedback), Options(codec=codec))
         for name, codec in _CODECS.items()
         for feedback in (False, True)
     },
     **{
-        f"{name}{FEEDBACK * feedback}": HookSetup(_hook(top_k(share), feedback=feedback))
+        _label(name, feedback): HookSetup(_hook(top_k(share), feedback=feedback))
         for name, share in _SHARES.items()
         for feedback in (False, True)
     },
@@ -180,7 +186,10 @@ def _rank(rank: int, folder: str, results: Connection, names: Sequence[str], see
 
 
 def _train(rank: int, setup: HookSetup, training: Training) -> TrainingResult:
-    """Run this rank's part of a training. Only the result of rank 0 is used."""
+    """Run this rank's part of a training, and return its result. Only the result of rank 0 is used.
+
+    Raises ValueError if the training has no step after the first ``WARMUP_STEPS``, which are not measured.
+    """
     group = dist.new_group(range(RANKS), timeout=_TIMEOUT, backend=BACKEND, pg_options=setup.options)
     network, descent = training.network, training.descent
     assert isinstance(network, FlatNetwork)
@@ -189,16 +198,19 @@ def _train(rank: int, setup: HookSetup, training: Training) -> TrainingResult:
     optimizer = torch.optim.SGD(
         model.parameters(), lr=descent.rate, momentum=descent.momentum, weight_decay=descent.decay
     )
-    warmup_time, step = time(group), 0
+    step, warmup_time = -1, timing.time(group)
     for step, batches in enumerate(training.batches()):
         if step == WARMUP_STEPS:
-            warmup_time = time(group)
+            warmup_time = timing.time(group)
         batch = batches.samples[rank]
         optimizer.param_groups[0]["lr"] = descent.rate_at(batches.done)
         optimizer.zero_grad()
         cross_entropy(model(network.inputs(batch)), torch.from_numpy(batch.digits)).backward()
         optimizer.step()
-    size, seconds = _per_step(setup.options, warmup_time, time(group), step + 1 - WARMUP_STEPS)
+    steps = step + 1
+    if steps <= WARMUP_STEPS:
+        raise ValueError(f"epochs must be enough for more than {WARMUP_STEPS} steps, not {steps} steps")
+    size, seconds = _per_step(setup.options, warmup_time, timing.time(group), steps - WARMUP_STEPS)
     dist.destroy_process_group(group)
     _, held_out = training.data(training.seed)
     with torch.no_grad():
@@ -209,10 +221,12 @@ def _train(rank: int, setup: HookSetup, training: Training) -> TrainingResult:
 def _per_step(
     options: Options, start: CommunicationTime, end: CommunicationTime, steps: int
 ) -> tuple[float, dict[float, float]]:
-    """Return bytes and seconds per step, between two times that are ``steps`` apart.
+    """Return bytes that a rank's NIC sends per step, and predicted seconds per step by the link's Gb/s.
 
-    Data carried by gloo (float16) is counted as the same number of bytes of float32, as if nodes added two
-    halves at once.
+    - ``start``, ``end``: communication of the group up to two moments that are ``steps`` steps apart.
+
+    Gloo carries tensors that nodes cannot add, here float16. Its bytes are counted as if nodes could: as
+    float32 values that take as many bytes, each two halves.
     """
     size = (end.total.wire_bytes - start.total.wire_bytes) / steps
     seconds = {

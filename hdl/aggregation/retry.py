@@ -1,4 +1,7 @@
-"""Retransmission: stored packets, their deadlines and their counts of retransmissions."""
+"""Retransmission: stored packets, their deadlines and their counts of retransmissions.
+
+A PA (partial activations) has a worker's values of an operation. An AGG packet carries a PA.
+"""
 
 from typing import Any
 
@@ -19,16 +22,25 @@ _LOOKUP_CYCLES = 3  # cycles from a slot's address to ``overdue``
 
 
 def sent_layout(slots: int) -> data.StructLayout:
-    """Return the layout of a sent packet.
+    """Return the layout of a packet that is sent.
 
-    ``index``: its slot. ``ack``: it is an ACK; else an AGG. ``retries``: number of the retransmission, 0 for
-    the first transmission.
+    - ``en``: a packet is sent in this cycle.
+    - ``index``: slot of the packet.
+    - ``ack``: the packet is an ACK, otherwise an AGG.
+    - ``retries``: retransmissions of the packet, this one included; 0 for its first transmission.
     """
     return data.StructLayout({"en": 1, "index": index_bits(slots), "ack": 1, "retries": RETRY_BITS})
 
 
 def offer_layout(slots: int, values: int) -> data.StructLayout:
-    """Return the layout of an overdue packet; ``values`` is the PA, which an ACK does not use."""
+    """Return the layout of an overdue packet that is offered.
+
+    - ``valid``: a packet is offered.
+    - ``use``: slot and parity of the packet.
+    - ``ack``: the packet is an ACK, otherwise an AGG.
+    - ``retries``: retransmissions of the packet, including the offered one.
+    - ``values``: PA of the slot's operation; an ACK has no values.
+    """
     return data.StructLayout(
         {
             "valid": 1,
@@ -44,11 +56,11 @@ class RetryScanner(wiring.Component):
     """Scanner that finds slots with an overdue packet and offers the packet again, with its stored PA.
 
     The scanner checks one slot a cycle, from the oldest operation to the newest, so a timer costs a word of
-    memory and no comparator. The word is that of the last packet sent. A slot that has changed its state but
-    has not sent its next packet yet is not overdue.
+    memory and no comparator. The word describes the last packet that the slot has sent. A slot that has changed
+    its state but has not sent its next packet yet is not overdue: its state does not match that word.
 
-    A first transmission waits for ``timeout``, each retransmission for twice as long as the one before.
-    ``ceiling`` takes the place of a delay that would reach it, or 2^18 cycles.
+    A packet becomes overdue ``timeout`` after its first transmission, and after a retransmission when twice the
+    previous delay has passed. A delay that would reach ``ceiling``, or 2^18 cycles, is replaced by ``ceiling``.
 
     Members
     -------
@@ -62,13 +74,14 @@ class RetryScanner(wiring.Component):
         Round of the other slots.
     ``oldest`` : In, bits of a slot index
         Slot of the oldest operation in flight; ``next_index`` if there is none.
-    ``timeout`` : In, ``cycles``, ``longest``
-        Delay from a first transmission to the next.
+    ``timeout`` : In, :func:`~fanin.hdl.net.round_trip.delay_layout`
+        Delay from a first transmission to the next. ``cycles``: the delay, below 2^18 cycles. ``longest``: the
+        delay is ``ceiling`` instead.
     ``ceiling`` : In, 32
         Greatest delay from a transmission to the next, in cycles, below 2^31.
     ``limit`` : In, 16
         Maximum number of retransmissions of a packet.
-    ``sent`` : In, ``en``, ``index``, ``ack``, ``retries``
+    ``sent`` : In, :func:`sent_layout`
         A packet is sent now. An ACK, or the next AGG of a slot, comes at least 3 cycles after the slot's change
         of state.
     ``keep`` : In, 1
@@ -79,7 +92,7 @@ class RetryScanner(wiring.Component):
         Slot use for SlotStates to look up.
     ``scanned`` : In, SlotState
         Result of the look-up by SlotStates.
-    ``offer`` : Out, ``valid``, ``use``, ``ack``, ``retries``, ``values``
+    ``offer`` : Out, :func:`offer_layout`
         A packet to send again; withdrawn 2 cycles after its slot's change of state.
     ``take`` : In, 1
         The offer is being sent; only with ``offer.valid``.
@@ -178,7 +191,7 @@ class RetryScanner(wiring.Component):
             self.offer.retries.eq(word.retries + 1),
         ]
         delay = limited(m, word.delay.cycles << 1, self.ceiling)
-        was_longest = delayed(m, word.delay.longest, 2, name="was_longest")[-1]
+        was_longest = delayed(m, word.delay.longest, 2, name="was_longest")[-1]  # 2: latency of ``limited``
         m.d.comb += [backoff.cycles.eq(delay.cycles), backoff.longest.eq(was_longest | delay.longest)]
         self._walk(m, pointer, lookups[_LOOKUP_CYCLES].index, overdue, matches, retries_used_up)
         return m
@@ -203,9 +216,19 @@ class RetryScanner(wiring.Component):
 
         A transmission reaches the memories two cycles after ``take``. Until FLUSH ends, the pipeline still
         shows the packet that was taken.
+
+        In OFFER, with c the cycle in which ``overdue`` and ``matches`` hold:
+
+        - c + 1: ``offer.valid`` or ``failed``;
+        - t ≥ c + 1: ``take``;
+        - t + 1: ``just_taken`` withdraws the offer;
+        - t + 2: FLUSH.
+
+        If the slot changes its state in cycle s, ``matches`` falls at s + 1 and the offer is withdrawn at s +
+        2.
         """
         pending = Signal()
-        just_taken = Signal()
+        just_taken = Signal()  # ``take`` a cycle ago
         wait = Signal(range(_LOOKUP_CYCLES))
         last = Signal.like(pointer)  # slot of the newest operation
         newer_than_pointer = Signal.like(pointer)
@@ -218,12 +241,12 @@ class RetryScanner(wiring.Component):
             is_outside.eq(newer_than_pointer > newer_than_oldest),
         ]
         at_end = (pointer == last) | is_outside
-        next_slot = pointer.eq(Mux(at_end, self.oldest, (pointer + 1) & self.mask))
+        advance = pointer.eq(Mux(at_end, self.oldest, (pointer + 1) & self.mask))  # to the next slot in flight
         m.d.sync += just_taken.eq(self.take)
         m.d.comb += self.offer.valid.eq(pending & ~just_taken)
         with m.FSM():
             with m.State("SCAN"):
-                m.d.sync += next_slot
+                m.d.sync += advance
                 with m.If(overdue):
                     m.d.sync += pointer.eq(checked_index)
                     m.next = "LOOK"
@@ -235,10 +258,10 @@ class RetryScanner(wiring.Component):
                     self.failed.eq(overdue & matches & retries_used_up),
                 ]
                 with m.If(just_taken | ~overdue | ~matches):
-                    m.d.sync += [pending.eq(0), next_slot]
+                    m.d.sync += [pending.eq(0), advance]
                     m.next = "FLUSH"
             with m.State("FLUSH"):
-                m.d.sync += next_slot
+                m.d.sync += advance
                 self._await_lookup(m, wait, "SCAN")
 
     def _await_lookup(self, m: Module, wait: Signal, state: str) -> None:

@@ -31,9 +31,10 @@ from fanin.wire.control import ABOUT, VERSION_AT
 IDENTITY = 0x42_4E_49_46  # "FINB" in memory order: fanin board
 VERSION = 1
 
-#: State shown by the board's LEDs: ``link_up``, ``active``, ``running`` and ``fault``.
+#: State shown by the board's LEDs, each a field of the register ``state``: ``link`` is ``link_up``, ``frame``
+#: is ``active``, ``running`` and ``fault`` have the same names.
 Leds = data.StructLayout({"link": 1, "frame": 1, "running": 1, "fault": 1})
-_BLINKS = 16  # periods of activity in a second
+_BLINKS = 16  # periods a second in which activity is collected: the LED shows each for a sixteenth of a second
 
 _EVERY_SPEED = cast("Iterable[Any]", Speed)
 _SPEEDS = ", ".join(f"{speed.value} {speed.name.removeprefix('MBPS_')} Mb/s" for speed in _EVERY_SPEED)
@@ -117,8 +118,8 @@ class BoardRegisters(wiring.Component):
 
     Members
     -------
-    ``axil`` : In, :class:`AXI4LiteSignature` of 12 bits
-        Register port.
+    ``axil`` : In, :class:`AXI4LiteSignature`
+        Register port; as many address bits as the register map has.
     ``own_mac`` : Out, 48
         MAC address of the board.
     ``own_ip`` : Out, 32
@@ -126,7 +127,7 @@ class BoardRegisters(wiring.Component):
     ``about`` : Out, AboutWords
         State of the board for hello.
     ``leds`` : Out, Leds
-        State for the LEDs.
+        State for the LEDs; high is on.
     ``link`` : In, LinkStatus
         State of the PHY's link.
     ``running``, ``failed`` : In, 1
@@ -202,13 +203,18 @@ class BoardRegisters(wiring.Component):
             "uptime": file.uptime,
             "state": Cat(state[field.name] for field in _STATE),
         }
+        # The responder itself has the first field of ABOUT, the holder, and the last, the lease that it offers.
         m.d.comb += [
             word.eq(hello_words[field.name]) for word, field in zip(self.about, ABOUT[1:-1], strict=True)
         ]
         return m
 
     def _state(self, m: Module, clear: Any) -> dict[str, Any]:
-        """Return the fields of ``state`` and the uptime; drive the LEDs."""
+        """Return the fields of ``state`` and the uptime; drive the LEDs.
+
+        Activity is collected over a period of 1/16 s and shown in the next one: ``frame_seen`` collects,
+        ``frame`` is the LED and the field ``active``. Every 16th period adds a second to the uptime.
+        """
         cycles_left = Signal(range(self.clock_hz // _BLINKS), init=self.clock_hz // _BLINKS - 1)
         blink = Signal()
         blinks = Signal(range(_BLINKS))
@@ -222,6 +228,8 @@ class BoardRegisters(wiring.Component):
             frame_seen.eq(frame_seen | self.mac.received | self.mac.sent),
         ]
         with m.If(blink):
+            # Overrides both assignments above. A frame that is received or sent in exactly this cycle is not
+            # shown: it is not in ``frame_seen`` yet, which is cleared.
             m.d.sync += [
                 cycles_left.eq(cycles_left.init),
                 blinks.eq(blinks + 1),

@@ -1,4 +1,4 @@
-"""Counters of 64 bits in a memory: a small accumulator per event, and one adder that empties them in turn."""
+"""Counters of 64 bits in a memory: a small accumulator per counter, and one adder that empties them in turn."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ from fanin.hdl.arith.delay import delayed
 from fanin.hdl.memory import BLOCK_RAM, NEVER_READ_AS_WRITTEN
 
 WORD_BITS = 32
-LATENCY = 3  # cycles from a counter's turn until its sum is in memory
-SETTLE = LATENCY + 2  # cycles from ``hold`` until the last sum is in memory
+LATENCY = 3  # cycles from a word's turn until its sum is written: read, select, add
+SETTLE = LATENCY + 2  # cycles from ``hold`` until ``word`` is valid: the last write, then a read
 LONGEST_HOLD = 16  # maximum cycles of ``hold`` in a round
 
 
 class CounterMemory(wiring.Component):
     """Counters of 64 bits in block RAM, for less than a quarter of the flip-flops of a register file.
 
-    A few bits per counter accumulate events outside the memory. Each counter has its turn, low word then high
-    word, and is then added to memory. Memory thus lags by one round of turns, ``lag`` cycles. With ``hold``,
-    memory stops changing after ``SETTLE`` cycles and may be read.
+    A counter's events accumulate in a few bits outside the memory, its accumulator. Counters take turns: in a
+    counter's turn, two cycles, its accumulator is added to its low word and cleared, and the carry is added to
+    its high word. A *round* is one turn of each counter. Memory therefore lags by up to ``lag`` cycles. With
+    ``hold``, memory stops changing, and ``word`` is valid after ``SETTLE`` cycles.
+
+    An accumulator has room for the events of a round and of ``LONGEST_HOLD`` cycles of ``hold``. After longer
+    holds, it may overflow and lose events.
 
     Members
     -------
@@ -34,7 +38,8 @@ class CounterMemory(wiring.Component):
     ``clear`` : In(1)
         Pulse: set all counters to 0; memory follows after ``lag`` cycles.
     ``hold`` : In(1)
-        Stop the turns; for at most ``LONGEST_HOLD`` cycles of a round.
+        Stop the turns, after the high word of a turn that has begun; at most ``LONGEST_HOLD`` cycles of a
+        round.
     ``address`` : In, range(2 · counters)
         Word to read: counter n's low word is 2n, its high word 2n + 1.
     ``word`` : Out(32)
@@ -72,7 +77,10 @@ class CounterMemory(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Pipeline a word's turn.
 
-        Memory is read in cycle 0, its output is ready in 1, is added to in 2, written in 3.
+        - 0: ``position`` addresses memory;
+        - 1: memory's output is valid; ``events`` has the accumulator of the low word's turn;
+        - 2: ``stored`` and ``addend`` are added;
+        - 3: the sum is written.
 
         A high word follows its low word by a cycle and adds only the low word's carry. In the round after a
         reset or ``clear``, memory counts as 0.
@@ -114,7 +122,10 @@ class CounterMemory(wiring.Component):
         return m
 
     def _accumulate(self, m: Module, advance: Any) -> Signal:
-        """Return the accumulated events of the counter whose low word had its turn a cycle ago."""
+        """Return the accumulated events of the counter whose low word had its turn a cycle ago.
+
+        ``advance``: high in the turn of a low word. ``turns`` selects the counter, in step with ``position``.
+        """
         count = len(self.widths)
         turns = Signal(count, init=1)  # one-hot
         with m.If(advance):

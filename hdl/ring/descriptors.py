@@ -14,8 +14,8 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.ring.facts import RingConfig
 
-POST_ADDRESS_BITS = 64
-_VALUE_SHIFT = (FLOAT_BITS // 8).bit_length() - 1
+POST_ADDRESS_BITS = 64  # of the host's registers; addresses from ``address_width`` bits on are refused
+_VALUE_SHIFT = (FLOAT_BITS // 8).bit_length() - 1  # log2 of the bytes of a value
 
 
 class Post(data.Struct):
@@ -35,7 +35,8 @@ class DescriptorQueue(wiring.Component):
     Members
     -------
     ``post`` : In, stream of Post, always ready
-        Descriptors of the host; at most one in 4 cycles.
+        Descriptors of the host; at most one in 4 cycles. The registers of an earlier check would be overwritten
+        by a second descriptor, which would be stored in place of the first.
     ``enable`` : In, 1
         0: every descriptor is refused.
     ``finished`` : In, 1
@@ -83,9 +84,17 @@ class DescriptorQueue(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Check a descriptor in three steps: add its end, examine the end, combine all conditions.
 
-        A descriptor's end may equal the end of the address space, 2^width. An end is wrong if a bit from
-        ``width`` up is set (``reaches_end``) and any other bit is set as well (``goes_beyond``, in three parts
-        for short paths).
+        Cycles after ``post``:
+
+        - 1, ``end_added``: ``end`` is one past the last byte;
+        - 2, ``end_examined``: ``reaches_end`` and ``goes_beyond`` are valid;
+        - 3, ``checked``: ``bad`` (the descriptor is wrong) and ``full`` (no descriptor is accepted now) are
+          valid;
+        - 4, ``accepted`` or ``refused``: an accepted descriptor enters the FIFO.
+
+        A descriptor's end may equal the end of the address space, 2^width. ``reaches_end``: a bit from
+        ``width`` up is set, so the end is at least 2^width. ``goes_beyond``: any bit except bit ``width`` is
+        set, so the end is not 2^width; in three parts for short paths. An end is wrong if both hold.
         """
         m = Module()
         m.submodules.fifo = fifo = StreamFIFO(shape=self.o.payload.shape(), depth=self.queue)

@@ -29,12 +29,13 @@ def segment_layout(config: RingConfig) -> data.StructLayout:
     """Return the layout of a segment.
 
     ``address``: number of the segment's first word in memory.
-    ``rest``: words of the vector after that word.
+    ``rest``: words of the vector after that word: its remaining words, less 1.
     ``size``: words of a slice.
-    ``own``: offset of this node's first slice in the segment, in words.
-    ``top``: offset of the last slice in the segment, in words.
+    ``own``: offset of the slice that this node sends first, ``rank`` · ``size`` words.
+    ``top``: offset of the last slice, (N − 1) · ``size`` words.
     ``lanes``: values of the vector's last word; 0 means all.
-    ``operation``, ``count``: those of the descriptor.
+    ``operation``: number of the descriptor.
+    ``count``: values of the descriptor's vector.
     ``final``: the segment is the descriptor's last.
     """
     offset_bits = (MAX_NODES * config.slice_words).bit_length()
@@ -54,15 +55,18 @@ def segment_layout(config: RingConfig) -> data.StructLayout:
 
 
 class RingSegments(wiring.Component):
-    """Divider of a descriptor's vector into segments of N slices, as ``RingConfig.segments`` says.
+    """Divider of a descriptor's vector into segments of N slices; ``RingConfig.segments`` computes the same.
 
     Let s be the remaining words divided by N, rounded up. A slice has s words if s ≤ ``slice_words``,
-    s / 2 rounded up if s ≤ 2 · ``slice_words``, else ``slice_words``.
+    s / 2 rounded up if s ≤ 2 · ``slice_words``, else ``slice_words``. The last two
+    segments of a long vector thus have slices of equal size.
 
     Members
     -------
-    ``nodes``, ``rank`` : In, 8 bits
-        N, 2…255, and the number of the slice that this node begins with; constant while a descriptor is inside.
+    ``nodes`` : In, 8 bits
+        N, 2…255; constant while a descriptor is inside.
+    ``rank`` : In, 8 bits
+        Number of the slice that this node sends first, 0…N − 1; constant while a descriptor is inside.
     ``i`` : In, stream of :func:`descriptor_layout`
         Descriptors.
     ``o`` : Out, stream of :func:`segment_layout`
@@ -105,8 +109,11 @@ class RingSegments(wiring.Component):
         lane_bits = len(segment.lanes)
         word_bits = self.config.address_width - len(segment.address)
         last_word = (descriptor.count - 1)[lane_bits:COUNT_BITS]
-        quotient = Signal(len(segment.rest) - 1)  # ``rest`` divided by N: words of a slice, less 1
+        # ⌊rest / N⌋ = ⌈(rest + 1) / N⌉ − 1: words of a slice, less 1. Holds the dividend before DIVIDE.
+        quotient = Signal(len(segment.rest) - 1)
         remainder = Signal(NODE_BITS)
+        # Steps of a loop after the current one, less 1: negative in the last step, whose sign bit ends the
+        # loop.
         steps = Signal(signed(len(quotient).bit_length() + 1))
         with m.FSM() as fsm:
             m.d.comb += [self.i.ready.eq(fsm.ongoing("IDLE")), self.o.valid.eq(fsm.ongoing("OFFER"))]
@@ -154,7 +161,11 @@ class RingSegments(wiring.Component):
         return m
 
     def _divide(self, m: Module, quotient: Signal, remainder: Signal) -> None:
-        """Do one step of the division by ``nodes``: quotient bits shift in as dividend bits shift out."""
+        """Do one step of a restoring division by ``nodes``, from the highest bit of the dividend on.
+
+        Dividend bits shift out of ``quotient`` at the top while quotient bits shift in below. A quotient bit is
+        1 if the remainder, with the next dividend bit, is at least ``nodes``.
+        """
         shifted = Cat(quotient[-1], remainder)
         difference = Signal(signed(NODE_BITS + 2))
         m.d.comb += difference.eq(shifted - self.nodes)
@@ -164,7 +175,10 @@ class RingSegments(wiring.Component):
         ]
 
     def _multiply(self, m: Module, product: Any, factor: Signal, begin: Any, enable: Any) -> None:
-        """Compute ``product`` = size · ``factor``; takes one cycle of ``enable`` for each bit of ``factor``."""
+        """Compute ``product`` = size · ``factor``; takes one cycle of ``enable`` for each bit of ``factor``.
+
+        Bits of ``factor`` are used from the highest down: each doubles the product and may add the size.
+        """
         bits = Signal.like(factor)
         with m.If(begin):
             m.d.sync += [bits.eq(factor), product.eq(0)]

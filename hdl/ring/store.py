@@ -21,8 +21,12 @@ from fanin.ring.facts import RingConfig
 
 BURST = 16  # longest burst, in words
 EXTRA_WORDS = 16  # words of the FIFO beyond two frames: the next frame arrives while the writer begins one
-FRAMES = 8  # maximum number of frames whose words are being gathered, before ``memory_words`` is added
+#: Frames in ``pending`` without memory latency; ``StorePath._pending_frames`` adds those that it needs with it.
+FRAMES = 8
 ANSWERS = 32  # maximum number of frames given to the writer and not yet answered by memory
+#: Tag of a frame in ``FrameWords``. ``of_totals``: its words come from ``totals``, not ``received``. ``final``:
+#: it is its descriptor's last frame.
+_TAG = data.StructLayout({"of_totals": 1, "final": 1})
 
 
 class StorePath(wiring.Component):
@@ -97,12 +101,14 @@ class StorePath(wiring.Component):
         """
         m = Module()
         fork = StreamFork(shape=self.orders.payload.shape())
-        words = FrameWords(config=self.config, tag_bits=2)
+        words = FrameWords(config=self.config, tag_bits=_TAG.size)
         m.submodules.fork, m.submodules.words = fork, words
         entry = data.StructLayout({"data": self.config.width, "mask": self.config.lanes})
         depth = 2 * self.config.frame_words + EXTRA_WORDS + self.config.memory_words
         m.submodules.fifo = fifo = StreamFIFO(shape=entry, depth=depth)
-        m.submodules.pending = pending = StreamFIFO(shape=self.orders.payload.shape(), depth=self._frames)
+        m.submodules.pending = pending = StreamFIFO(
+            shape=self.orders.payload.shape(), depth=self._pending_frames
+        )
         m.submodules.oldest = oldest = RegisterSlice(shape=self.orders.payload.shape())
         m.submodules.writer = writer = AxiWriter(
             data_width=self.config.width, address_width=self.config.address_width, burst=BURST
@@ -115,7 +121,7 @@ class StorePath(wiring.Component):
         m.d.comb += [
             words.i.valid.eq(fork.o[1].valid),
             fork.o[1].ready.eq(words.i.ready),
-            words.i.payload.tag.eq(Cat(order.step == Step.TOTAL, order.final)),
+            words.i.payload.tag.eq(Cat(order.step == Step.TOTAL, order.final)),  # the fields of _TAG
             fifo.o.ready.eq(writer.i.ready),
             writer.i.valid.eq(fifo.o.valid),
             writer.i.payload.data.eq(fifo.o.payload.data),
@@ -124,18 +130,18 @@ class StorePath(wiring.Component):
             self.busy.eq(writer.busy),
         ]
         m.d.comb += [words.i.payload[name].eq(order[name]) for name in ("words", "inside", "lanes")]
-        gathered_frame = self._gather(m, words.o, fifo.i)
-        self._answers(m, writer, self._commands(m, oldest.o, writer.command, gathered_frame))
+        ends = self._gather(m, words.o, fifo.i)
+        self._answers(m, writer, self._commands(m, oldest.o, writer.command, ends))
         return m
 
     def _gather(self, m: Module, words: Any, fifo: Any) -> Signal:
         """Move words from the source that the order selects into the FIFO.
 
-        Return a signal that is 1 when a frame's last word is moved.
-        Words beyond the vector's end are dropped.
+        Return ``ends``, which is 1 in the cycle in which a frame's last word is moved or dropped. Words beyond
+        the vector's end are dropped.
         """
         expected = words.payload
-        of_totals, final = expected.tag
+        of_totals, final = _TAG(expected.tag).of_totals, _TAG(expected.tag).final
         transfer = Signal()
         ends = Signal()
         word = Signal(word_layout(self.config.width))
@@ -158,23 +164,26 @@ class StorePath(wiring.Component):
         return ends
 
     @property
-    def _frames(self) -> int:
-        """Maximum number of frames whose words are being gathered."""
+    def _pending_frames(self) -> int:
+        """Depth of ``pending``: ``FRAMES``, and the frames that fill the FIFO's ``memory_words``."""
         return FRAMES + self.config.memory_words // self.config.frame_words
 
-    def _commands(self, m: Module, pending: Any, command: Any, frame_gathered: Signal) -> Any:
-        """Issue complete frames to the writer; return the stream of frames that wait for memory's answer."""
+    def _commands(self, m: Module, pending: Any, command: Any, ends: Signal) -> Any:
+        """Issue complete frames to the writer; return the stream of frames that wait for memory's answer.
+
+        ``ends``: the signal that ``_gather`` returns.
+        """
         m.submodules.answers = answers = StreamFIFO(
             shape=data.StructLayout({"writes": 1, "final": 1}), depth=ANSWERS
         )
-        # Complete frames not issued: those in ``pending``, two in ``oldest``, and one that has left the fork
-        # only towards ``words``.
-        complete_frames = Signal(range(self._frames + 4))
+        # Complete frames not issued. At most those in ``pending``, two in ``oldest`` (a RegisterSlice) and one
+        # whose copy for ``pending`` is still in the fork: ``_pending_frames`` + 3.
+        complete_frames = Signal(range(self._pending_frames + 3 + 1))
         issued = Signal()
         may_issue = Signal()
         order, word_bits = pending.payload, self.config.address_width - len(pending.payload.address)
-        complete = Signal()  # a cycle after ``frame_gathered``, when the last word is in the FIFO
-        m.d.sync += complete.eq(frame_gathered)
+        complete = Signal()  # a cycle after ``ends``, when the last word is in the FIFO
+        m.d.sync += complete.eq(ends)
         with m.If(complete & ~issued):
             m.d.sync += complete_frames.eq(complete_frames + 1)
         with m.Elif(issued & ~complete):

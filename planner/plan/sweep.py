@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -32,13 +33,20 @@ def sweep(
     pool: ProcessPoolExecutor | None = None,
     report: Report = lambda devices, factor, best, bound: None,
 ) -> Iterator[tuple[int, int, Plan]]:
-    """Yield (devices, model parallelism, plan), ascending. Throughput never falls with more of either.
+    """Yield (number of devices, degree of model parallelism, plan) by ascending degree, then number.
 
-    With model parallelism k, limiting groups of layers are split in k parts if that improves on earlier plans.
+    With degree k, limiting groups of layers are split in k parts if that improves on plans of lower degrees. A
+    plan is at least as fast as those of fewer devices and lower degrees, since they are among its candidates.
 
-    ``counts``: numbers of devices.
-    ``factors``: degrees of model parallelism.
-    ``limits``: limits of each search.
+    - ``model``, ``cluster``: model to place, and cluster with all devices.
+    - ``counts``: numbers of devices to plan for; the first n devices of the cluster are used.
+    - ``factors``: degrees of model parallelism; 1 is the whole model.
+    - ``limits``: limits of each search.
+    - ``batch``: frames of a batch, for the time of updates.
+    - ``pool``: processes for the searches.
+    - ``report``: called when a search has found a better plan or bound.
+
+    Raises CheckFailed if a plan needs more DRAM than a device has, and the errors of :func:`best_plan`.
     """
     best: dict[tuple[int, int], Plan] = {}
     for factor in sorted(factors):
@@ -47,11 +55,15 @@ def sweep(
             equal = [plan for (n, k), plan in best.items() if n == count and k < factor]
             smaller = [moved_to(plan, subcluster) for (n, k), plan in best.items() if n < count and k <= factor]
 
-            def report_plan(throughput: float, bound: float, count: int = count, factor: int = factor) -> None:
-                report(count, factor, throughput, bound)
-
             plan = best_plan(
-                model, subcluster, factor, limits, equal=equal, smaller=smaller, pool=pool, report=report_plan
+                model,
+                subcluster,
+                factor,
+                limits,
+                equal=equal,
+                smaller=smaller,
+                pool=pool,
+                report=functools.partial(report, count, factor),
             )
             best[count, factor] = plan = replace(plan, batch=batch)
             if overfull := overfull_dram(plan):
@@ -76,7 +88,8 @@ def best_plan(
     ``equal``: plans on this cluster with less model parallelism, including the whole model.
     ``smaller``: plans with fewer devices, moved to this cluster by :func:`moved_to`.
 
-    The bound holds for all these models.
+    The plan's bound holds for all these models: no plan of any of them is faster. Raises InputError if no model
+    fits the cluster, and CheckFailed if none was placed within the limits.
     """
     plans, bounds = [*equal, *smaller], [plan.bound for plan in equal]
     for parts, variant in _variants(model, cluster, factor, bool(equal)):
@@ -85,19 +98,20 @@ def best_plan(
         best_throughput = max((plan.throughput for plan in plans), default=0)
         if bound_ticks is not None and instance.ticks / bound_ticks <= best_throughput * (1 + GAP_TOLERANCE):
             bounds.append(Fraction(instance.ticks, bound_ticks))
-            continue
+            continue  # no search: a known plan is within the tolerance of this model's bound
         starts = [plan for plan in plans if plan.model.nodes == variant.nodes]
         start = max(starts, key=lambda plan: plan.throughput).placement if starts else None
         try:
             plan = make_plan(instance, limits, start=start, pool=pool, report=report)
-        except InputError:
+        except InputError:  # proved impossible: this model has no plan, and needs no bound
             if not plans:
                 raise
             continue
-        except CheckFailed:  # neither found in time nor proved impossible
+        except CheckFailed:  # no plan in time, but perhaps one exists, up to the bound of the relaxation
             if not plans:
                 raise
-            bounds += [Fraction(instance.ticks, bound_ticks)] if bound_ticks else []
+            if bound_ticks is not None:
+                bounds.append(Fraction(instance.ticks, bound_ticks))
             continue
         plans.append(replace(plan, split=parts))
         bounds.append(plan.bound)

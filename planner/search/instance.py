@@ -1,4 +1,8 @@
-"""Instance of the placement problem: a model on a cluster, with a unit of time, loads and choices."""
+"""Instance of the placement problem: a model on a cluster, with a unit of time, loads and options.
+
+A *choice* is a way to build a node (parallelism, storage) with its cost. An *option* is a choice on a part,
+with the time that a frame takes.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 
 from fanin.cnn.layers.logic import device_luts
 from fanin.planner.cluster import Cluster, Part
@@ -42,23 +45,33 @@ class Load:
 
 @dataclass(frozen=True)
 class Option:
-    """Choice of a node for a range of periods."""
+    """Choice of a node on a part, in a search for periods in a range.
 
-    ticks: int  #: ticks per frame; at least the start of the range
+    - ``ticks``: ticks per frame of the node, or the start of the range if that is more: faster is no better.
+    - ``choice``: build of the node.
+    """
+
+    ticks: int
     choice: Choice
 
 
 class Instance:
-    """Model and cluster with a common unit of time, the tick. ``ticks``: ticks per second."""
+    """Model and cluster with a common unit of time, the tick.
+
+    - ``model``, ``cluster``: what is placed, and where.
+    - ``ticks``: ticks per second.
+    """
 
     def __init__(self, model: Model, cluster: Cluster):
         self.model, self.cluster = model, cluster
         rates = {r for part in cluster.parts for r in (part.clock, part.dram, part.network) if r}
-        # Whole ticks for every cycle and bit; if rates are too odd for that, rounding keeps bounds optimistic.
+        # The least common multiple makes a cycle of every clock and a bit of every port whole numbers of ticks.
+        # If it exceeds MAX_TICKS, times are rounded down, so that bounds on periods stay valid.
         self.ticks = min(math.lcm(*rates), MAX_TICKS)
+        self._options: dict[tuple[object, ...], tuple[Option, ...]] = {}  # results of ``options``
 
     def __reduce__(self) -> tuple[type[Instance], tuple[Model, Cluster]]:
-        # without the cached options, which another process computes for itself
+        # Without the cached options, which another process computes for itself.
         return Instance, (self.model, self.cluster)
 
     def layer_ticks(self, choice: Choice, part: Part) -> int:
@@ -71,7 +84,11 @@ class Instance:
         return self.ticks // rate if rate else 0
 
     def options(self, node: int, part: Part, low: int, high: int) -> tuple[Option, ...]:
-        """Return a node's non-dominated choices on a part for periods from ``low`` to ``high``."""
+        """Return a node's options on a part for periods from ``low`` to ``high`` ticks.
+
+        Dominated options are left out: another option takes at most as many ticks, and as much of each
+        resource.
+        """
         layer, context = self.model.nodes[node].layer, self.model.contexts[node]
         key = (layer, context, part, low, high)
         if key not in self._options:
@@ -82,10 +99,6 @@ class Instance:
             rows = [(option.ticks, *limited_costs(option.choice.cost, part)) for option in options]
             self._options[key] = tuple(options[i] for i in non_dominated(rows))
         return self._options[key]
-
-    @cached_property
-    def _options(self) -> dict[tuple[object, ...], tuple[Option, ...]]:
-        return {}
 
     def loads(self, placement: Placement) -> tuple[Load, ...]:
         """Return the load of each device."""
@@ -139,18 +152,23 @@ class Instance:
 
 
 def device_period(load: Load, part: Part) -> Fraction:
-    """Return the seconds per frame on one device."""
+    """Return the seconds per frame on one device: of its slowest layer, its DRAM or its network port.
+
+    ``part`` must have the ports that ``load`` uses.
+    """
     pairs = ((max(load.dram_read, load.dram_write), part.dram), (load.network, part.network))
     return max([Fraction(load.cycles, part.clock), *(Fraction(bits, rate) for bits, rate in pairs if bits)])
 
 
 def divergent_paths(model: Model) -> Iterable[tuple[Sequence[int], Sequence[int]]]:
-    """Return, for every join, two paths that lead to it from their last common node, as lists of edges.
+    """Return pairs of paths from a common node to a join, as lists of edge numbers, the last edge first.
 
-    If both paths of each pair have equal hops, then all paths to each join have. All inputs except labels count
-    as one node.
+    A *join* is a node with several incoming edges. For each of them but the first there is a pair: the path
+    through this edge, and the path through the first edge, both without their common beginning. If both paths
+    of every pair pass equally many links, so do all paths to each join. Inputs count as one node, which all
+    paths start from; edges of labels are left out.
     """
-    parent: dict[int, tuple[int, int]] = {}  # by node: its first edge, and that edge's source
+    parent: dict[int, tuple[int, int]] = {}  # by node: its first incoming edge, and that edge's source
     pairs: list[tuple[list[int], list[int]]] = []
     for number, edge in enumerate(model.edges):
         if edge.label:

@@ -11,6 +11,8 @@ from fanin.sim.boards.board import GIGABIT_PS, Boards, Transmission
 from fanin.sim.boards.world import World, wire_bytes
 from fanin.wire.ethernet import (
     ETHERNET,
+    ETHERTYPE_IPV4,
+    IP_PROTOCOL_UDP,
     IPV4,
     UDP,
     Endpoint,
@@ -18,20 +20,28 @@ from fanin.wire.ethernet import (
 )
 from fanin.wire.fields import byte_length, unpack_fields
 
-_UDP_AT = byte_length(ETHERNET) + byte_length(IPV4)
-_STEP_PS = 2_000_000  # interval at which replies are looked for
+# Offsets of headers and payload in a frame, in bytes.
+_IP_AT = byte_length(ETHERNET)
+_UDP_AT = _IP_AT + byte_length(IPV4)
+_PAYLOAD_AT = _UDP_AT + byte_length(UDP)
+_STEP_PS = 2_000_000  # simulated time between two looks for replies
 _PS = 10**12  # picoseconds per second
 
 
 def wire_time(frame: bytes) -> int:
-    """Return the picoseconds of a frame at 1 Gb/s, from its preamble to its FCS."""
+    """Return the picoseconds of a frame (without FCS) at 1 Gb/s, from its preamble to the end of its FCS."""
     return int(GIGABIT_PS) * wire_bytes(len(frame))
 
 
 class DeliveredFrame(NamedTuple):
-    """A frame delivered to a board, and the times of its first and last byte, in ps.
+    """A frame delivered to a board at 1 Gb/s.
 
-    The times are exact at 1 Gb/s if the line was free: a frame begins with a cycle of the PHY's clock.
+    - ``start``: start of its preamble's first byte, in ps.
+    - ``end``: end of its FCS's last byte, in ps.
+    - ``frame``: the frame without preamble and FCS.
+
+    A frame begins with a cycle of the PHY's clock. The times are exact if the line was free, that is, if no
+    earlier frame to the board delayed this one.
     """
 
     start: int
@@ -40,7 +50,7 @@ class DeliveredFrame(NamedTuple):
 
 
 class LoggedBoards(Boards):
-    """Boards that log the frames delivered to board n, ``delivered[n]``, and sent by it, ``sent[n]``."""
+    """Boards that log their frames: ``delivered[n]`` are those to board n, ``sent[n]`` those from it."""
 
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
@@ -70,9 +80,14 @@ class LoggedBoards(Boards):
 
 
 class DirectChannel:
-    """Channel of :class:`fanin.host.board.BoardClient` to a board's control, at its PHY, from ``host``.
+    """Channel of :class:`fanin.host.board.BoardClient` to a board's control, directly at its first PHY.
 
     The world runs while the client waits, and the client's seconds are simulated seconds.
+
+    - ``world``, ``boards``: simulation, and its boards.
+    - ``board``: index of the board.
+    - ``endpoint``: addresses and UDP port of the board's control.
+    - ``host``: addresses and UDP port of the client.
     """
 
     def __init__(self, world: World, boards: LoggedBoards, board: int, *, endpoint: Endpoint, host: Endpoint):
@@ -90,7 +105,10 @@ class DirectChannel:
         return str(IPv4Address(self.endpoint.ip))
 
     def exchange(self, payload: bytes, timeout: float) -> Iterator[bytes]:
-        """Send a request to the board; yield the payloads that it sends to the host."""
+        """Send a request to the board; yield payloads of its datagrams to the host for ``timeout`` seconds.
+
+        The method is a generator: it sends the request, and time passes, only at the first ``next()``.
+        """
         world, sent = self._world, self._boards.sent[self._board]
         count, end = len(sent), world.time + round(timeout * _PS)
         self._boards.send(self._board, encode_udp(payload, source=self._host, destination=self.endpoint))
@@ -98,9 +116,25 @@ class DirectChannel:
             world.run(min(end, world.time + _STEP_PS))
             received, count = sent[count:], len(sent)
             for transmission in received:
-                if unpack_fields(ETHERNET, transmission.data)["destination"] == self._host.mac:
-                    length = unpack_fields(UDP, transmission.data[_UDP_AT:])["length"]
-                    yield transmission.data[_UDP_AT + byte_length(UDP) : _UDP_AT + length]
+                if not transmission.fault and (data := self._reply(transmission.data)) is not None:
+                    yield data
+
+    def _reply(self, frame: bytes) -> bytes | None:
+        """Return the payload of a datagram from the board's control to the host; None for any other frame.
+
+        The board also sends frames of its node, and answers to ARP and echo requests.
+        """
+        if len(frame) < _PAYLOAD_AT:
+            return None
+        ethernet, ip = unpack_fields(ETHERNET, frame), unpack_fields(IPV4, frame[_IP_AT:])
+        udp = unpack_fields(UDP, frame[_UDP_AT:])
+        is_reply = (
+            (ethernet["destination"], ethernet["ethertype"]) == (self._host.mac, ETHERTYPE_IPV4)
+            and (ip["version"], ip["ihl"], ip["protocol"]) == (4, 5, IP_PROTOCOL_UDP)
+            and (ip["source"], ip["destination"]) == (self.endpoint.ip, self._host.ip)
+            and (udp["source_port"], udp["destination_port"]) == (self.endpoint.port, self._host.port)
+        )
+        return frame[_PAYLOAD_AT : _UDP_AT + udp["length"]] if is_reply else None
 
     def close(self) -> None:
         """Do nothing: there are no resources."""

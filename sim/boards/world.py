@@ -18,14 +18,15 @@ from fanin.wire.ethernet import FCS_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
 
 GIGABIT = LinkConfig(delay_ns=500.0, gbps=1.0)  #: cable and two PHYs
 AWAKE_PS = 2_000_000_000  #: simulated time at full speed after the last frame
-_NAP_S, _SLOW_PS = 0.005, 20_000_000  # while slow: seconds of a nap, and simulated time per nap
-_MAX_LEAD_PS = 1_000_000_000  # lead of a host's frames over its line; further frames wait at its socket
+# While time runs slowly: seconds of a nap, and simulated ps after it. Simulated time is 1/250 of real time.
+_NAP_S, _SLOW_PS = 0.005, 20_000_000
+_MAX_LEAD_PS = 1_000_000_000  # most time of frames that wait for a host's line; more frames wait at its socket
 _MAX_ADDRESSES = 8192  # most addresses that a switch learns
-_GROUP = 1 << 40  # group bit of a MAC address
+_GROUP_BIT = 1 << 40  # of a MAC address: the lowest bit of its first byte
 
 
 class MacSwitch:
-    """Ethernet switch that learns addresses and floods frames for unknown addresses."""
+    """Ethernet switch that learns addresses and floods frames for unknown addresses; it adds no delay."""
 
     def __init__(self, ports: int):
         self.ports = ports
@@ -34,19 +35,19 @@ class MacSwitch:
     def inject(self, port: int, frame: bytes, time: int) -> list[tuple[int, bytes, int]]:
         """Inject a frame; return the outgoing frames as (port, frame, time)."""
         destination, source = int.from_bytes(frame[:6], "big"), int.from_bytes(frame[6:12], "big")
-        if not source & _GROUP:
-            self._ports_by_mac.pop(source, None)
+        if not source & _GROUP_BIT:
+            self._ports_by_mac.pop(source, None)  # the address becomes the newest
             if len(self._ports_by_mac) >= _MAX_ADDRESSES:
                 del self._ports_by_mac[next(iter(self._ports_by_mac))]
             self._ports_by_mac[source] = port
-        learned_port = None if destination & _GROUP else self._ports_by_mac.get(destination)
+        learned_port = None if destination & _GROUP_BIT else self._ports_by_mac.get(destination)
         ports = range(self.ports) if learned_port is None else (learned_port,)
         return [(output_port, frame, time) for output_port in ports if output_port != port]
 
 
 @dataclass
 class WorldStatistics:
-    """Frames that entered the network, by sender, and faulty frames of boards."""
+    """Numbers of frames that boards and hosts have sent, and of faulty ones of boards, which are dropped."""
 
     from_boards: int = 0
     from_hosts: int = 0
@@ -56,13 +57,16 @@ class WorldStatistics:
 class World:
     """Boards and hosts at one switch. Its ports are the boards' PHYs, then the hosts, in order.
 
-    - ``link``: link between each port and the switch, with the seed ``seed``.
+    - ``boards``, ``hosts``: boards and hosts. The caller closes the boards; ``close`` closes the hosts.
+    - ``link``: link between each port and the switch; its delay must be at least 1 ns.
+    - ``seed``: seed of the links' faults.
     - ``switch``: replaces the :class:`MacSwitch`.
-    - ``capture``: called with each frame at the switch.
-    - ``on_frame``: called with each frame that a board sends.
-    - ``awake_ps``: time at full speed after the last frame.
+    - ``capture``: called with each frame at the switch, and its time in ps.
+    - ``on_frame``: called with each frame that a board sends, faulty ones included.
+    - ``awake_ps``: simulated ps at full speed after the last frame.
 
-    The caller closes the boards.
+    Times of a frame: ``Boards.send`` and ``Network.send`` take the start of its preamble. ``Transmission.time``
+    and ``Arrival.time`` are the end of its last byte. This class converts between the two.
     """
 
     def __init__(
@@ -90,7 +94,7 @@ class World:
         self.network = Network(
             switch=switch or MacSwitch(count), ports=count, link=link, seed=seed, capture=capture
         )
-        # A frame is on the link while the board sends it: it arrives at least this long after its last byte.
+        # Time of a step, in ps: a frame arrives at least this long after its last byte was sent.
         self._window = round(link.delay_ns * 1000)
         self._link = link
         self._on_frame = on_frame
@@ -113,7 +117,10 @@ class World:
         slow_ps_left = 0
         while not stop():
             if self.time >= self._awake_until and slow_ps_left <= 0:
-                select.select(descriptors, [], [], _NAP_S) if descriptors else time.sleep(_NAP_S)
+                if descriptors:
+                    select.select(descriptors, [], [], _NAP_S)  # a host's frame ends the nap
+                else:
+                    time.sleep(_NAP_S)
                 slow_ps_left = _SLOW_PS
             start = self.time
             self._step(self._window)
@@ -126,7 +133,10 @@ class World:
             host.close()
 
     def _step(self, window: int) -> None:
-        """Run one window of ``window`` ps. No frame sent in it may arrive in it: at most the link's delay."""
+        """Run hosts, network and boards for ``window`` ps, at most the link's delay.
+
+        No frame that is sent in the window may arrive in it, since each of the three runs to its end in turn.
+        """
         start = self.time
         for number, host in enumerate(self.hosts):
             if self._line_free[number] > start + _MAX_LEAD_PS:
@@ -152,11 +162,16 @@ class World:
         self._awake_until = self.time + self._awake_ps
 
     def _send_to_board(self, port: int, frame: bytes, arrival: int, error: bool) -> None:
+        """Send a frame that arrives completely at ``arrival`` to a board, from the start of its preamble on.
+
+        A step does not go back in time, so a frame that began before this step begins now, and arrives later.
+        """
         board, phy = self._ports[port]
         start = max(arrival - self._duration(len(frame)), self.time)
         self.boards.send(board, frame, time=start, phy=phy, bad_fcs=error)
 
     def _receive_from_board(self, transmission: Transmission) -> None:
+        """Send a board's frame to the network, at the time when it began; drop a faulty one."""
         if self._on_frame:
             self._on_frame(transmission)
         if transmission.fault:
@@ -167,6 +182,7 @@ class World:
         self.network.send(port, transmission.data, transmission.time - self._duration(len(transmission.data)))
 
     def _duration(self, size: int) -> int:
+        """Return the ps of a frame of ``size`` bytes on the link, from its preamble to its FCS."""
         return self._link.duration(wire_bytes(size))
 
 

@@ -28,7 +28,10 @@ from fanin.sim.checker.tables import Flags, Numbers, Rows, fingerprints
 from fanin.sim.checker.visited import ALL_SLOTS, NO_SUCCESSOR, VisitedStates
 
 HOLDS, BROKEN, NOT_PROVED = "holds", "broken", "not proved"
-_LATER = NO_SUCCESSOR - np.uint32(1)  # code of a later or fully expanded state, of no deeper level
+#: Code of a state that meets the cycle proviso (see ``Search``) although it is not in the next level: a later
+#: state of the same level, or a fully expanded state of an earlier one. Above the codes of all states of the
+#: next level.
+_LATER = NO_SUCCESSOR - np.uint32(1)
 _BATCH = 1 << 13  # states that a process expands between two exchanges
 Progress = Callable[[int, int], None]  # called with the number of states seen and of states still to expand
 
@@ -183,23 +186,32 @@ class Search:
 
     def _explore(self, all_invariants: bool) -> bool:
         """Expand level by level; return whether no state is left to expand."""
-        visited, outcome = self.visited, self._outcome
         self._visit_start()
-        for outcome.depth in itertools.count():
-            visited.next_level()
-            frontier = visited.numbers(outcome.depth)
-            for part in chunks(max(self._group.gather(len(frontier))), _BATCH):
-                self._expand(frontier[part])
-                waiting_here = len(frontier[part.stop :]) + len(visited) - visited.frontier.stop
-                waiting, timed_out = self._report(waiting_here)
-                if timed_out:
-                    break
+        while True:
+            self.visited.next_level()
+            self._outcome.depth = self.visited.depth
+            waiting, timed_out = self._expand_level()
             self._note_counterexamples()
             if not waiting:
                 return True
-            if timed_out or (outcome.counterexamples and not all_invariants):
+            if timed_out or (self._outcome.counterexamples and not all_invariants):
                 return False
-        raise AssertionError("itertools.count ends")
+
+    def _expand_level(self) -> tuple[int, bool]:
+        """Expand the level in batches, in step with the other processes, until its end or the deadline.
+
+        Return the results of ``_report`` after the last batch. No batch is left to expand if no process has a
+        state in the level.
+        """
+        visited, frontier = self.visited, self.visited.numbers(self.visited.depth)
+        waiting, timed_out = 0, False
+        for part in chunks(max(self._group.gather(len(frontier))), _BATCH):
+            self._expand(frontier[part])
+            waiting_here = len(frontier[part.stop :]) + len(visited) - visited.frontier.stop
+            waiting, timed_out = self._report(waiting_here)
+            if timed_out:
+                break
+        return waiting, timed_out
 
     def _report(self, waiting_here: int) -> tuple[int, bool]:
         """Report progress; return the number of states to expand in all processes, and whether time is over."""
@@ -221,7 +233,8 @@ class Search:
             independent = self.system.independent_slots(self.visited.rows(numbers))
             for slot in slots:
                 candidates = (expansions == ALL_SLOTS) & independent[:, slot]
-                expansions[self._expand_slots(numbers, [(slot, candidates)], check_proviso=True)] = slot
+                meets_proviso = self._expand_slots(numbers, [(slot, candidates)], check_proviso=True)
+                expansions[meets_proviso] = slot
                 expanded[:, slot] = candidates
         undecided = expansions == ALL_SLOTS
         self._expand_slots(numbers, [(slot, undecided & ~expanded[:, slot]) for slot in slots])
@@ -244,9 +257,10 @@ class Search:
         visited = self._visit(*map(np.concatenate, zip(*batches, strict=True)))
         ends = np.cumsum([len(rows) for rows, *_ in batches])[:-1]
         successor_codes = self._exchange.return_answers(places, np.split(visited, ends))
-        deeper = ~transitions.faults & (successor_codes < _LATER)
-        later = ~transitions.faults & (successor_codes <= _LATER)
-        self.visited.successor[numbers[transitions.source[deeper]]] = successor_codes[deeper]
+        # Codes in order: states of the next level, _LATER, NO_SUCCESSOR.
+        in_next_level = ~transitions.faults & (successor_codes < _LATER)
+        later = ~transitions.faults & (successor_codes != NO_SUCCESSOR)
+        self.visited.successor[numbers[transitions.source[in_next_level]]] = successor_codes[in_next_level]
         meets_proviso = np.zeros(len(numbers), bool)
         meets_proviso[transitions.source[later]] = True
         return meets_proviso

@@ -6,6 +6,7 @@ therefore compared with no codec seed by seed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -27,7 +28,7 @@ from fanin.sim.codec.wire import AnyCodec, LegBytes, Traffic, Truncation, sum_le
 
 Float64 = npt.NDArray[np.float64]
 
-NO_CODEC = "none"
+NO_CODEC = "none"  #: key of ``CODECS`` without a codec; other keys are names for tables
 TRUNCATIONS = (16, 22, 24)
 CODECS: dict[str, AnyCodec] = {
     NO_CODEC: None,
@@ -36,6 +37,8 @@ CODECS: dict[str, AnyCodec] = {
     "BFP16": Bfp(),
 }
 STRICT_CODEC = Inceptionn()
+#: Exchanges of the paper by its names: WA is a worker aggregator, INC the ring, +C with the codec. Figure 1 has
+#: hierarchies of groups of two workers.
 EXCHANGES: dict[str, Exchange] = {
     "WA": WorkerAggregator(),
     "WA+C": WorkerAggregator(STRICT_CODEC),
@@ -69,7 +72,11 @@ def spread(values: Iterable[float]) -> Spread:
 
 @dataclass(frozen=True)
 class Run:
-    """A training: accuracy after each epoch in per cent, and all traffic."""
+    """Result of a training.
+
+    - ``accuracies``: accuracy after each epoch, in per cent.
+    - ``traffic``: bytes of all iterations and legs.
+    """
 
     accuracies: tuple[float, ...]
     traffic: LegBytes
@@ -89,7 +96,7 @@ def run(training: Training, exchange: Exchange) -> Run:
 
 @dataclass(frozen=True)
 class Effect:
-    """Runs with a codec and runs without, seed by seed."""
+    """Runs with a codec, and runs without a codec, each by seed from 0."""
 
     runs: Sequence[Run]
     base: Sequence[Run]
@@ -123,9 +130,12 @@ def effects(
     codecs: Mapping[str, AnyCodec] = CODECS,
     on_run: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[str, Effect]]:
-    """Yield the effect of each codec on a ring's training over ``seeds`` seeds.
+    """Yield the name of each codec and its effect on a ring's training.
 
-    ``on_run`` is called after each run.
+    - ``training``: training, whose own seed is replaced.
+    - ``seeds``: number of seeds: 0 to ``seeds`` - 1.
+    - ``codecs``: codecs by name.
+    - ``on_run``: called after each run.
     """
 
     def runs(codec: AnyCodec) -> list[Run]:
@@ -141,10 +151,13 @@ def effects(
 
 
 def more_epochs(training: Training, codec: AnyCodec, effect: Effect) -> list[int | None]:
-    """Return, for each seed, the extra epochs that the codec needs for the accuracy without one (figure 13).
+    """Return, for each seed of ``effect``, the extra epochs that the codec needs (figure 13).
 
-    The rate's reductions are spread over the longer training. The result is the least of 0 and the numbers in
-    ``EXTRA_EPOCHS`` that is enough, or None.
+    The training with the codec must reach the accuracy without one, less ``TOLERANCE``. The result is 0 if it
+    does so in as many epochs, else the least of ``EXTRA_EPOCHS`` that is enough, or None. A longer training
+    starts anew, with the reductions of its learning rate spread over all its epochs.
+
+    - ``training``, ``codec``: those of ``effect``, whose runs have the seeds 0, 1, ….
     """
 
     def extra_epochs(seed: int, goal: float) -> int | None:
@@ -164,24 +177,39 @@ def more_epochs(training: Training, codec: AnyCodec, effect: Effect) -> list[int
 
 @dataclass(frozen=True)
 class Fidelity:
-    """Fidelity of sums over a ring with a codec: their length relative to the exact sums, and the cosine."""
+    """Fidelity of sums over a ring with a codec.
+
+    - ``length``: Euclidean norm relative to that of the exact sum; 1 for an exact sum of zeros that is zero.
+    - ``cosine``: cosine of the angle to the exact sum; 0 if one of the two is zero.
+    """
 
     length: Spread
     cosine: Spread
 
 
 def fidelities(training: Training, codecs: Mapping[str, AnyCodec] = CODECS) -> dict[str, Fidelity]:
-    """Return the fidelity of each codec, over iterations of a training without a codec."""
+    """Return the fidelity of each codec by name.
+
+    The sums are those of every ``SAMPLE_INTERVAL``-th iteration of a training without a codec.
+    """
     steps = training.steps(Ring(), Traffic())
     gradients = [step.gradients for index, step in enumerate(steps) if index % SAMPLE_INTERVAL == 0]
     exact = [np.asarray(np.sum(workers, axis=0, dtype=np.float64)) for workers in gradients]
     fidelity_by_codec = {}
     for name, codec in codecs.items():
         sums = [Ring(codec)(workers, Traffic()).astype(np.float64) for workers in gradients]
-        lengths = [float(np.linalg.norm(a) / np.linalg.norm(b)) for a, b in zip(sums, exact, strict=True)]
+        lengths = [_relative_length(a, b) for a, b in zip(sums, exact, strict=True)]
         cosines = [_cosine(a, b) for a, b in zip(sums, exact, strict=True)]
         fidelity_by_codec[name] = Fidelity(spread(lengths), spread(cosines))
     return fidelity_by_codec
+
+
+def _relative_length(a: Float64, b: Float64) -> float:
+    """Return the norm of ``a`` over that of ``b``; 1 if both are 0, infinity if only ``b`` is."""
+    length, exact_length = float(np.linalg.norm(a)), float(np.linalg.norm(b))
+    if exact_length:
+        return length / exact_length
+    return math.inf if length else 1.0
 
 
 def _cosine(a: Float64, b: Float64) -> float:
@@ -193,7 +221,7 @@ def _cosine(a: Float64, b: Float64) -> float:
 def leg_traffic(
     training: Training, exchanges: Mapping[str, Exchange] = EXCHANGES
 ) -> Iterator[tuple[str, str, float, float]]:
-    """Yield exchange, leg, MB of all nodes in an average iteration, and compression ratio."""
+    """Yield name of the exchange, leg, MB (10^6 bytes) that all nodes send in a mean iteration, and ratio."""
     for name, exchange in exchanges.items():
         epochs = list(training.run(exchange))
         iterations = sum(epoch.iterations for epoch in epochs)

@@ -41,7 +41,10 @@ class Measures:
 
 
 class Learner(Protocol):
-    """Interface of a training for a run: the initial w, gradients, and measures of w."""
+    """Interface between a simulated run and the model that it trains: initial w, gradients, and measures of w.
+
+    w are the model's parameters, one vector of float32.
+    """
 
     @property
     def parameters(self) -> int:
@@ -55,39 +58,47 @@ class Learner(Protocol):
         """Return the initial w."""
 
     def gradient(self, worker: int, index: int, w: Floats) -> Floats:
-        """Return the gradient of a worker's mini-batch ``index``, which counts through all epochs."""
+        """Return the gradient at w of a worker's mini-batch ``index``, which counts through all epochs."""
 
     def measure(self, w: Floats) -> Measures | None:
-        """Return measures of w; None if nothing is learned."""
+        """Return measures of w; None if the run has no training data (:class:`NoTraining`)."""
 
 
 class Shards:
     """Samples shuffled once by ``seed``, split evenly among workers, and cut into mini-batches of ``batch``.
 
-    Each worker scans its samples in the same order in every epoch; samples that do not fill a batch at every
+    Each worker scans its shard in the same order in every epoch. Samples that do not fill a batch at every
     worker are left out. Raises ValueError if a worker has less than a batch.
     """
 
     def __init__(self, samples: Samples, *, workers: int, batch: int, seed: int):
         self._samples, self.batch = samples, batch
         order = np.random.default_rng(seed).permutation(len(samples))
-        self._runs = np.array_split(order, workers)
-        #: Mini-batches per worker and epoch.
-        self.batches = len(self._runs[-1]) // batch if batch > 0 else 0
-        if not self.batches:
+        if not 1 <= workers <= len(order):
+            raise ValueError(f"workers must be 1 to {len(order)}, the number of samples, not {workers!r}")
+        self._shards = np.array_split(
+            order, workers
+        )  # indices of samples by worker; the last shard is smallest
+        smallest = len(self._shards[-1])
+        if not 1 <= batch <= smallest:
             share = f"a worker's share of {len(order)} samples"
-            raise ValueError(f"batch must be 1 to {len(self._runs[-1])}, {share}, not {batch!r}")
+            raise ValueError(f"batch must be 1 to {smallest}, {share}, not {batch!r}")
+        #: Mini-batches per worker and epoch.
+        self.batches = smallest // batch
 
     def __call__(self, worker: int, index: int) -> Samples:
         """Return a worker's mini-batch ``index``, which counts through all epochs."""
         start = index % self.batches * self.batch
-        return self._samples[self._runs[worker][start : start + self.batch]]
+        return self._samples[self._shards[worker][start : start + self.batch]]
 
 
 class Training:
     """A workload that ``workers`` train with mini-batches of ``batch`` samples each.
 
-    :class:`Shards` distributes the samples, and raises ValueError. Without ``convergence``, w* is not computed.
+    - ``workload``: network, loss, and training and test samples.
+    - ``workers``, ``batch``, ``seed``: those of :class:`Shards`, which raises ValueError.
+    - ``convergence``: measure the distance from the optimum w*, if it is unique: only a convex workload with
+      weight decay has one optimum. Otherwise the attribute ``convergence`` is False, and measures have None.
     """
 
     def __init__(self, workload: Workload, *, workers: int, batch: int, seed: int, convergence: bool = True):

@@ -1,4 +1,4 @@
-"""Agreement of workers in separate processes on their least number, by AllReduces of the switch."""
+"""Agreement of workers in separate processes on the least of their numbers, by AllReduces of the switch."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from fanin.wire.aggregation import (
 from fanin.wire.ethernet import ETHERNET, ETHERTYPE_IPV4
 from fanin.wire.fields import byte_length
 
-RADIX = 8  # least number of values in a packet
-DIGITS = 8
+RADIX = 8  # base of the digits: a packet has a value for each digit, and GLM jobs have 8 values or more
+DIGITS = 8  # digits of a number: enough for 16.7 million epochs
 SLOTS = DIGITS  #: one for each digit
 MAX_NUMBER = RADIX**DIGITS - 1
 _RESEND_S = 0.05  # seconds until a packet without a RESULT is sent again
@@ -36,7 +36,8 @@ class Agreement:
 
     The number is found digit by digit, the most significant digit first. Each worker whose number may still be
     the least contributes a 1 at the place of its digit. The first place with a sum above 0 is the least
-    number's digit. Each digit is an AllReduce in its own slot, so the switch needs no ACK.
+    number's digit. Each digit is an AllReduce in its own slot. An ACK would let the switch use the slot again;
+    no slot is used twice, so none is sent.
 
     - ``names``: Linux interface of each local worker.
     - ``workers``: numbers of the local workers.
@@ -68,8 +69,9 @@ class Agreement:
     def minimum(self, number: int) -> int:
         """Return the least number of all workers; the local workers have ``number``.
 
-        Raises ToolFailed if another worker does not answer within ``timeout`` seconds, and InputError if an
-        interface cannot be used.
+        Raises ToolFailed if another worker does not answer within ``timeout`` seconds or if the switch returns
+        sums that no worker can have contributed. Raises InputError if an interface cannot be used, and
+        ValueError if ``number`` is not in 0…``MAX_NUMBER``.
         """
         if not 0 <= number <= MAX_NUMBER:
             raise ValueError(f"number must be in 0…{MAX_NUMBER}, not {number!r}")
@@ -85,7 +87,11 @@ class Agreement:
             for place in range(DIGITS):
                 own_digit = number // RADIX ** (DIGITS - 1 - place) % RADIX
                 sums = self._sum(interfaces, selector, place, own_digit if is_candidate else None)
-                digit = next(index for index, count in enumerate(sums) if count)
+                digit = next((index for index, count in enumerate(sums[:RADIX]) if count), None)
+                if digit is None:  # at least one worker is a candidate, and contributes a 1
+                    raise ToolFailed(
+                        f"job {self._job}: the switch returned zeros for slot {self._base + place}"
+                    )
                 is_candidate = is_candidate and own_digit == digit
                 minimum = RADIX * minimum + digit
         return minimum
@@ -97,7 +103,11 @@ class Agreement:
         place: int,
         digit: int | None,
     ) -> tuple[int, ...]:
-        """Return the number of workers with each digit at a place; contribute ``digit``, if any."""
+        """Return, for each digit, the number of candidates that have it at ``place``, 0 for the first.
+
+        The local workers contribute ``digit``; None: they are no candidates any more. The packet is sent every
+        ``_RESEND_S`` until the RESULT arrives. Raises ToolFailed after ``timeout``.
+        """
         slot = self._base + place
         values = tuple(int(index == digit) for index in range(self._values))
         frames = {
@@ -124,12 +134,13 @@ class Agreement:
 
     def _result(self, frame: bytes, slot: int) -> tuple[int, ...] | None:
         """Return the sums of a RESULT of this slot; None for other frames."""
-        start, types = header_length(self._encap), byte_length(ETHERNET)
+        header_bytes = header_length(self._encap)  # of all headers before the payload
+        ethernet_bytes = byte_length(ETHERNET)  # of the Ethernet header, which ends with the EtherType
         ethertype = ETHERTYPE_AGGREGATION if self._encap is Encap.L2 else ETHERTYPE_IPV4
-        if int.from_bytes(frame[types - 2 : types], "big") != ethertype:
+        if int.from_bytes(frame[ethernet_bytes - 2 : ethernet_bytes], "big") != ethertype:
             return None
-        if len(frame) < start + payload_length(self._values):
+        if len(frame) < header_bytes + payload_length(self._values):
             return None
-        packet = decode_payload(frame[start:], self._values)
+        packet = decode_payload(frame[header_bytes:], self._values)
         header = (packet.kind, packet.job, packet.slot, packet.round)
         return packet.values if header == (Kind.RESULT, self._job, slot, _FIRST_ROUND) else None

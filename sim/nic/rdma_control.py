@@ -16,7 +16,7 @@ from fanin.rdma.driver import Arrival
 from fanin.rdma.facts import FIRST_QUEUE_PAIR, Connection, Ending, Region, Write
 from fanin.sim.nic.address import Address
 from fanin.sim.nic.control import Answer, Request
-from fanin.sim.nic.rdma_settings import RdmaSettings, address_of, ip_of, mac_of
+from fanin.sim.nic.rdma_settings import RdmaSettings, ip_text, parse_ip, parse_mac
 from fanin.wire.ethernet import Endpoint, mac_text
 from fanin.wire.rdma import MAX_MESSAGE_BYTES, PSN_BITS
 
@@ -117,7 +117,7 @@ class RdmaControl:
                 except ValueError as error:  # an unsupported peer: a VLAN
                     resolution.answer({"error": str(error)})
             elif resolution.deadline is not None and now > resolution.deadline:
-                resolution.answer({"error": f"no answer to ARP from {address_of(resolution.ip)}; give its mac"})
+                resolution.answer({"error": f"no answer to ARP from {ip_text(resolution.ip)}; give its mac"})
             else:
                 self._resolutions.append(resolution)
         for expired in [resolution for resolution in self._waiting if now > resolution.deadline]:
@@ -130,15 +130,13 @@ class RdmaControl:
         _reject_other_fields(request)
         endpoint, config = self._address.endpoint, self._settings.config
         pairs = [
-            {"pair": index, "ip": address_of(ip), "peer": connection.peer, "mtu": connection.mtu,
+            {"pair": index, "ip": ip_text(ip), "peer": connection.peer, "mtu": connection.mtu,
              "failed": self._failed.get(index)}
             for index, (connection, ip) in sorted(self._connected.items())
         ]  # fmt: skip
-        waiting = [
-            {"pair": resolution.index, "ip": address_of(resolution.ip)} for resolution in self._resolutions
-        ]
+        waiting = [{"pair": resolution.index, "ip": ip_text(resolution.ip)} for resolution in self._resolutions]
         answer({
-            "node": self._kind, "mac": mac_text(endpoint.mac), "ip": address_of(endpoint.ip),
+            "node": self._kind, "mac": mac_text(endpoint.mac), "ip": ip_text(endpoint.ip),
             "mtu": self._settings.mtu, "queue_pairs": config.queue_pairs, "first_queue_pair": FIRST_QUEUE_PAIR,
             "descriptors": config.descriptors, "connected": pairs, "waiting": waiting,
             "regions": [_region_json(region) for region in self._regions],
@@ -227,7 +225,7 @@ class RdmaControl:
         if not 0 <= local <= size - length:
             raise InputError(f"local: {length} bytes from {local} exceed memory, which has {size}")
         if index not in self._connected:
-            hosts = [address_of(resolution.ip) for resolution in self._resolutions if resolution.index == index]
+            hosts = [ip_text(resolution.ip) for resolution in self._resolutions if resolution.index == index]
             cause = f": {hosts[0]} has not answered to ARP yet" if hosts else ""
             raise InputError(f"pair {index} is not connected{cause}")
         write = Write(tag=0, **values)
@@ -299,10 +297,10 @@ def _check_bits(name: str, value: int, bits: int) -> None:
 def _ip(value: Any) -> int:
     if not isinstance(value, str):
         raise InputError("ip must be the peer's IPv4 address, as text")
-    return ip_of("ip", value)
+    return parse_ip("ip", value)
 
 
 def _mac(value: Any) -> int:
     if not isinstance(value, str):
         raise InputError("mac must be text")
-    return mac_of("mac", value)
+    return parse_mac("mac", value)

@@ -1,4 +1,7 @@
-"""Settings of a node of one-sided writes at an interface."""
+"""Settings of an RDMA node that ``fanin nic rdma`` runs at a Linux interface, and the parsers of its addresses.
+
+The node writes to the memory of other nodes and is written by them (one-sided RDMA writes over RoCEv2).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from fanin.rdma.facts import FIRST_QUEUE_PAIR, RdmaConfig, Region
 from fanin.wire.ethernet import Endpoint
 from fanin.wire.rdma import ICRC_BYTES, IP_AT, MOST_HEADER_BYTES, PATH_MTUS
 
-_OWN_MAC = 0x02_00 << 32  # locally administered prefix, before the IPv4 address
+_MAC_PREFIX = 0x02_00 << 32  # of a default MAC address: locally administered; the IPv4 address is the rest
 
 
 @dataclass(frozen=True)
@@ -25,16 +28,19 @@ class Peer:
 
 @dataclass(frozen=True)
 class RdmaSettings:
-    """Settings of a node at the interface ``port``.
+    """Settings of a node.
 
     - ``config``: sizes of the node.
-    - ``endpoint``: the node's addresses.
-    - ``memory``, ``size``: file of the node's memory, and its bytes.
-    - ``checked_memory``: path that leads to the file that was checked, if given.
-    - ``mtu``: longest path MTU of its queue pairs.
-    - ``regions``: regions at the start.
-    - ``peers``: peer of the n-th queue pair, which is connected at the start.
-    - ``control``: path of the control socket, if any.
+    - ``port``: name of the Linux interface.
+    - ``endpoint``: the node's MAC and IPv4 addresses.
+    - ``memory``: file that is the node's memory, as the user named it.
+    - ``size``: bytes of the memory.
+    - ``mtu``: longest path MTU of the node's queue pairs, in bytes; one of ``PATH_MTUS``.
+    - ``regions``: memory regions that are registered at the start.
+    - ``peers``: peer n is that of the n-th queue pair, which is connected at the start.
+    - ``control``: path of the control socket; None for none.
+    - ``checked_memory``: path under which the file was opened and checked, to be opened in place of ``memory``;
+      None if they are the same.
     """
 
     config: RdmaConfig
@@ -55,13 +61,13 @@ def path_mtu(interface_mtu: int) -> int:
     return max((mtu for mtu in PATH_MTUS if mtu <= max_payload), default=0)
 
 
-def mac_for(ip: int) -> int:
+def default_mac(ip: int) -> int:
     """Return a node's default MAC address: locally administered, and unique for each IPv4 address."""
-    return _OWN_MAC | ip
+    return _MAC_PREFIX | ip
 
 
-def ip_of(name: str, text: str) -> int:
-    """Return an IPv4 address of one host. Raises InputError that begins with ``name``."""
+def parse_ip(name: str, text: str) -> int:
+    """Return the IPv4 address of one host as a number. Raises InputError that begins with ``name``."""
     try:
         address = IPv4Address(text)
     except AddressValueError as error:
@@ -71,16 +77,16 @@ def ip_of(name: str, text: str) -> int:
     return int(address)
 
 
-def address_of(ip: int) -> str:
+def ip_text(ip: int) -> str:
     """Return an IPv4 address as text."""
     return str(IPv4Address(ip))
 
 
-def mac_of(name: str, text: str) -> int:
-    """Return a MAC address of one interface. Raises InputError that begins with ``name``."""
+def parse_mac(name: str, text: str) -> int:
+    """Return the MAC address of one interface as a number. Raises InputError that begins with ``name``."""
     if not re.fullmatch(r"(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}|[0-9a-fA-F]{12}", text):
-        raise InputError(f"{name} {text}: is no MAC address, as 02:00:00:00:00:01")
+        raise InputError(f"{name} {text}: is no MAC address such as 02:00:00:00:00:01")
     mac = int(text.replace(":", ""), 16)
-    if mac >> 40 & 1 or not mac:
+    if (mac >> 40) & 1 or not mac:  # bit 40 is the group bit: the lowest one of the first byte
         raise InputError(f"{name} {text}: is a group's MAC address, not an interface's")
     return mac

@@ -31,7 +31,7 @@ from fanin.sim.ring.flow import Flow, FlowCounters, FlowHosts
 Float32 = npt.NDArray[np.float32]
 
 JOB_ID = 1
-QUEUE = 8  # descriptors per run
+QUEUE = 8  # unfinished descriptors that a node holds: the most vectors of a run
 _GUARD_WORDS = 2  # words between vectors, before the first vector and after the last one
 _GUARD = 0xA5  # content of every guard byte
 _CONTROL_CYCLES = 4  # most cycles that a control frame occupies a MAC's link
@@ -39,13 +39,20 @@ _CONTROL_CYCLES = 4  # most cycles that a control frame occupies a MAC's link
 
 @dataclass
 class RingRun:
-    """Result of a run; ``sums`` are per host and vector. Engines are nodes; a host may have several."""
+    """Result of a run.
+
+    - ``sums``: per host and vector, the vector in the host's memory after the run.
+    - ``status``, ``counters``: per node, host by host.
+    - ``intact``: no node wrote to memory around the vectors.
+    - ``flow_counters``: per host; empty without a flow.
+    - ``raw``: result of the simulation.
+    """
 
     sums: list[list[Float32]] = field(default_factory=list)
-    status: list[RingStatus] = field(default_factory=list)  # per node
-    counters: list[dict[str, int]] = field(default_factory=list)  # per node
-    intact: bool = True  # memory around the vectors is unchanged
-    flow_counters: list[FlowCounters] = field(default_factory=list)  # per host
+    status: list[RingStatus] = field(default_factory=list)
+    counters: list[dict[str, int]] = field(default_factory=list)
+    intact: bool = True
+    flow_counters: list[FlowCounters] = field(default_factory=list)
     raw: RunResult = field(default_factory=RunResult)
 
     @property
@@ -70,7 +77,7 @@ class RingRun:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Layout of the vectors in a node's memory: aligned to words, with guards around them."""
+    """Layout of the vectors in a host's memory: aligned to words, with guards around them."""
 
     config: RingConfig
     counts: tuple[int, ...]
@@ -103,11 +110,17 @@ class _Layout:
 
 
 class RingCosim:
-    """N hosts of ``engines`` ring nodes each at a forwarding switch, built once; each ``all_reduce`` is a run.
+    """Hosts with ring nodes at a forwarding switch, built once; each ``all_reduce`` is a run.
 
-    Engine e of all hosts forms ring e. The engines of a host share its memory and each vector. Nodes are
-    numbered host by host. With ``nic``, nodes are smart NICs, and a flow of other traffic may run beside the
-    ring. Raises InputError for a missing tool and for sizes out of range.
+    - ``nodes``: nodes of a ring, ``MIN_NODES`` to ``MAX_NODES``; also the number of hosts, one node of each
+      ring.
+    - ``engines``: nodes of a host, and number of rings: node e of each host belongs to ring e. The nodes of a
+      host share its memory, and each reduces a part of each vector. At most ``MAX_NODES`` nodes in all.
+    - ``nic``: nodes are smart NICs, and a flow of other traffic may run beside the ring.
+    - ``clock_mhz``: clock of the nodes.
+    - ``quiet``: do not print the steps of the build.
+
+    Nodes are numbered host by host. Raises InputError for a missing tool and for sizes out of range.
     """
 
     def __init__(
@@ -150,8 +163,8 @@ class RingCosim:
     ) -> RingRun:
         """Reduce every vector.
 
-        - ``vectors``: per node, 1 to 8 float32 arrays, of equal lengths at all nodes. If there are more nodes
-          than entries, the last nodes take no part.
+        - ``vectors``: per host, 1 to ``QUEUE`` float32 arrays, of equal lengths at all hosts. If there are more
+          hosts than entries, the last hosts take no part.
         - ``timeout``: cycles until a node sends again.
         - ``retries``: retransmissions until a node fails.
         - ``seed``: seed of the links.
@@ -161,24 +174,29 @@ class RingCosim:
         different lengths, and for a flow between nodes without a host packet port. Raises SimulationFailed if
         the simulation itself fails.
         """
-        layout, nodes = self._layout(vectors), len(vectors)
+        layout, host_count = self._layout(vectors), len(vectors)
         rings = [
-            [worker_endpoint(node).mac for node in range(engine, nodes * self.engines, self.engines)]
-            for engine in range(self.engines)
+            [worker_endpoint(node).mac for node in range(ring, host_count * self.engines, self.engines)]
+            for ring in range(self.engines)
         ]
         members = [
-            RingMember(id=JOB_ID + engine, macs=macs, rank=rank, timeout=timeout, retries=retries)
-            for rank in range(nodes)
-            for engine, macs in enumerate(rings)
+            RingMember(id=JOB_ID + ring, macs=macs, rank=host, timeout=timeout, retries=retries)
+            for host in range(host_count)
+            for ring, macs in enumerate(rings)
         ]
         start = Phase("start", [self._start(member, flow) for member in members])
-        reduce, read_results = self._reduce(layout, flow) * nodes, self._read_results()
-        programs = [program.extend(read_results) for program in self._reduce(layout, flow)] * nodes
-        last = HostProgram().extend(read_results)
-        hosts = functools.partial(FlowHosts, flow=flow, reduce=reduce, last=last) if flow else None
+        reduce, read_results = self._reduce(layout, flow), self._read_results()
+        phases: list[Phase] = [start]
+        hosts: Callable[[Board], LiveHosts] | None = None
+        if flow:  # live hosts, which send frames while the nodes reduce
+            last = HostProgram().extend(read_results)
+            hosts = functools.partial(FlowHosts, flow=flow, reduce=reduce * host_count, last=last)
+        else:
+            programs = [program.extend(read_results) for program in reduce] * host_count
+            phases.append(Phase("reduce", programs))
         raw = self._cluster.run(
-            memories=([layout.fill(node_vectors)] for node_vectors in vectors),
-            phases=[start] if flow else [start, Phase("reduce", programs)],
+            memories=([layout.fill(host_vectors)] for host_vectors in vectors),
+            phases=phases,
             hosts=hosts,
             longest_wait=4 * timeout,
             seed=seed,
@@ -200,7 +218,7 @@ class RingCosim:
     ) -> None:
         """Start the job of one ring of all nodes, each with ``size`` bytes of memory; ``hosts`` drive the rest.
 
-        There must be one engine per host. Raises SimulationFailed as ``all_reduce`` does.
+        There must be one node per host. Raises SimulationFailed as ``all_reduce`` does.
         """
         macs = [worker_endpoint(node).mac for node in range(self.nodes)]
         members = [
@@ -220,7 +238,7 @@ class RingCosim:
         """Check whether the nodes form a ring; return the findings of each node in ``lists``.
 
         ``lists``: per node, the nodes of the ring in order, as that node's host lists them. A node without a
-        list is not started. There must be one engine per host. Raises SimulationFailed as ``all_reduce`` does.
+        list is not started. There must be one node per host. Raises SimulationFailed as ``all_reduce`` does.
         """
         members = {
             node: RingMember(
@@ -243,15 +261,18 @@ class RingCosim:
         return findings
 
     def _layout(self, vectors: Sequence[Sequence[Float32]]) -> _Layout:
-        counts = {tuple(int(np.size(vector)) for vector in node_vectors) for node_vectors in vectors}
+        """Return the layout of a host's vectors. Raises ValueError if lengths differ or are out of range."""
+        counts = {tuple(int(np.size(vector)) for vector in host_vectors) for host_vectors in vectors}
         if len(vectors) not in range(MIN_NODES, self.nodes + 1) or len(counts) != 1:
             raise ValueError(
-                f"vectors must be of equal lengths at {MIN_NODES} to {self.nodes} nodes, not {sorted(counts)} "
+                f"vectors must be of equal lengths at {MIN_NODES} to {self.nodes} hosts, not {sorted(counts)} "
                 f"at {len(vectors)}"
             )
         layout = _Layout(self.config, counts.pop())
         if not 1 <= len(layout.counts) <= QUEUE or min(layout.counts) < 1:
-            raise ValueError(f"vectors must be 1 to {QUEUE} with a value at least, not {layout.counts}")
+            raise ValueError(
+                f"vectors must be 1 to {QUEUE} per host, each of 1 or more values, not {layout.counts}"
+            )
         return layout
 
     def _wait(self, program: HostProgram) -> HostProgram:
@@ -271,7 +292,7 @@ class RingCosim:
         return program.extend(driver.command("clear_counters").operations) if flow else program
 
     def _reduce(self, layout: _Layout, flow: Flow | None) -> list[HostProgram]:
-        """Return a program for each engine of a host."""
+        """Return a program for each node of a host: post its part of every vector, then wait for the sums."""
         driver = self.driver
         vectors = zip(layout.addresses, layout.counts, strict=True)
         posts = [driver.post_stripes(address, count, self.engines) for address, count in vectors]
@@ -300,6 +321,8 @@ class RingCosim:
             reads = Reads(words)
             run.status.append(driver.status_of(reads.take(driver.wait())))
             run.counters.append(driver.counters_of(reads.take(driver.counters())))
+        # Nodes of a host have one memory, so the memory of its first node is enough. ``status`` has the nodes
+        # that took part.
         for (memory,) in raw.memories[: len(run.status) : self.engines]:
             sums, intact = layout.read(memory)
             run.sums.append(sums)

@@ -252,7 +252,7 @@ def test_a_join_of_different_shapes_names_file_line_and_layer(x):
         (lambda x: max_pool(10, 1, x), "max_pool1: a window of 10×10 does not fit 9×12 (padding included)"),
         (
             lambda x: max_pool(2, 1, x, padding=(0, 2, 0, 0)),
-            "max_pool1: a window of 2×2 would see nothing but padding, which is (0, 2, 0, 0)",
+            "max_pool1: padding (0, 2, 0, 0) must be below the kernel, 2×2: a window would see only padding",
         ),
         (lambda x: concat(x, x, 3), "concat: its source must be a layer's result, not 3"),
         (

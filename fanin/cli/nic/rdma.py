@@ -57,7 +57,7 @@ def add_options(group: argparse._ArgumentGroup) -> None:
 def run(args: argparse.Namespace) -> None:
     """Run the node. Raises InputError for a wrong option, file or interface, before any frame is taken."""
     from fanin.sim.nic.control import check_control
-    from fanin.sim.nic.rdma_settings import address_of
+    from fanin.sim.nic.rdma_settings import ip_text
     from fanin.wire.ethernet import mac_text
 
     for name in ("port", "ip", "memory"):
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> None:
         check_control(args.control)
     endpoint = settings.endpoint
     start_message = (
-        f"RDMA node {'as a model' if args.model else 'in RTL'} at {args.port}: {address_of(endpoint.ip)}, "
+        f"RDMA node {'as a model' if args.model else 'in RTL'} at {args.port}: {ip_text(endpoint.ip)}, "
         f"{mac_text(endpoint.mac)}, {settings.size:,} bytes of {args.memory}, path MTU {settings.mtu}"
     )
     try:
@@ -88,13 +88,13 @@ def run(args: argparse.Namespace) -> None:
 def _settings(args: argparse.Namespace) -> RdmaSettings:
     from fanin.host.ethernet import mtu_of
     from fanin.sim.nic.outside import check_interfaces
-    from fanin.sim.nic.rdma_settings import RdmaSettings, ip_of, mac_for, mac_of, path_mtu
+    from fanin.sim.nic.rdma_settings import RdmaSettings, default_mac, parse_ip, parse_mac, path_mtu
 
     if args.preset not in PRESETS:
         raise InputError(f"--preset {args.preset}: of an RDMA node must be one of {', '.join(PRESETS)}")
     config = PRESETS[args.preset]
-    ip = ip_of("--ip", args.ip)
-    mac = mac_for(ip) if args.mac is None else mac_of("--mac", args.mac)
+    ip = parse_ip("--ip", args.ip)
+    mac = default_mac(ip) if args.mac is None else parse_mac("--mac", args.mac)
     peers = tuple(_peer(text) for text in args.peer or ())
     if len(peers) > config.queue_pairs:
         raise InputError(f"--peer: a {args.preset} node has {config.queue_pairs} queue pairs, not {len(peers)}")
@@ -120,18 +120,18 @@ def _settings(args: argparse.Namespace) -> RdmaSettings:
 
 
 def _peer(text: str) -> Peer:
-    from fanin.sim.nic.rdma_settings import Peer, ip_of
+    from fanin.sim.nic.rdma_settings import Peer, parse_ip
 
     ip, colon, number = text.partition(":")
     if not colon:
-        return Peer(ip_of("--peer", ip))
+        return Peer(parse_ip("--peer", ip))
     try:
         value = integer(number)
     except ValueError:
         value = -1
     if not 0 <= value < 1 << PSN_BITS:
         raise InputError(f"--peer {text}: {number} is no queue pair's number")
-    return Peer(ip_of("--peer", ip), value)
+    return Peer(parse_ip("--peer", ip), value)
 
 
 def _size(args: argparse.Namespace, word_bytes: int, maximum: int) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 Counts = npt.NDArray[np.int64]
+UNLIMITED = 1 << 40  #: capacity of a channel whose writer never waits: more tokens than any run gives
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fanin.cnn.facts import Consumer, Network, Stage
-from fanin.cnn.flow.graph import Actor, Channel, Graph, Pattern, Source, at_first, at_last
+from fanin.cnn.flow.graph import UNLIMITED, Actor, Channel, Graph, Pattern, Source, at_first, at_last
 from fanin.cnn.flow.link import Edge, Link, Losses
 from fanin.cnn.flow.parts import MEMORY_LATENCY, READ_LATENCY, WRITE_LATENCY, Parts
 from fanin.cnn.flow.sizes import Flow
@@ -234,7 +234,7 @@ class NodeGraph:
         # Every frame of batch k needs the k · batch finished frames of the earlier batches, none of its own.
         batch_barrier = Pattern(np.zeros(self.batch, np.int64), self.batch)
         for number, (actor, firings, latency) in enumerate(flows.gradient_actors):
-            finished = parts.channel(f"finished frames ({number})", 1 << 40)
+            finished = parts.channel(f"finished frames ({number})", UNLIMITED)
             update_latency = (
                 FINISH_LATENCY + max(stage.layer.parameters, self.updates.get(index, 0)) + UPDATE_LATENCY
             )

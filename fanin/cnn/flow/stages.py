@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fanin.cnn.flow.graph import Actor, Channel, Graph, Source, at_first
+from fanin.cnn.flow.graph import UNLIMITED, Actor, Channel, Graph, Source, at_first
 from fanin.cnn.flow.parts import (
     BLOCK_FREED,
     MEMORY_LATENCY,
@@ -116,8 +116,8 @@ class StageActors:
         engine = self.forward_engine(schedule, rows, results, result_latency)
         if admissions is not None:
             if wait := self.memory_wait(0):
-                # A capacity without limit: the copy only delays the tokens.
-                admissions = parts.copy("weights", Source(admissions), 1, 1 << 40, wait)
+                # The copy only delays the tokens.
+                admissions = parts.copy("weights", Source(admissions), 1, UNLIMITED, wait)
             self.graph.take(engine, admissions, at_first(schedule.blocks))
         return parts.row_reader("outputs", results, schedule.outputs, lanes.po)
 

@@ -1,4 +1,4 @@
-"""Sum of two feature maps (layer kind ``add``)."""
+"""Sum of two feature maps (layer kind ``add``). Hardware: ``hdl/layers/add.py``."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Add(Layer):
             raise ValueError(f"its inputs differ in shape: {' and '.join(map(str, self.inputs))}")
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
-        """Add an adder."""
+        """Add the adder, of ``ADDER`` cycles, and its PipelineQueue."""
         return Flows(Source(stage.pipeline_queue("adds", sources, ADDER)))
 
     def actors_back(self, stage: StageActors, flows: Flows, gradients: Source) -> None:
-        """Send the gradient to each input."""
+        """Use the stream of gradients for each input: both inputs get the same words."""
         flows.input_gradients = [Source(gradients.channel, gradients.selection) for _ in self.inputs]
 
     def golden(

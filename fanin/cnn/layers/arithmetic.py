@@ -49,6 +49,6 @@ def inverse(count: int) -> np.float32:
     return np.float32(1) / np.float32(count)
 
 
-def parameters(shape: tuple[int, ...]) -> State:
-    """Return zeros for trained words and their velocities."""
+def zero_parameters(shape: tuple[int, ...]) -> State:
+    """Return trained words and their velocities, all zero: arrays ``weights`` and ``velocity`` of ``shape``."""
     return {name: np.zeros(shape, np.float32) for name in ("weights", "velocity")}

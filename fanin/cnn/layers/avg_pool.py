@@ -1,4 +1,4 @@
-"""Average pooling over windows (layer kind ``avg_pool``)."""
+"""Average pooling over windows (layer kind ``avg_pool``). Hardware: ``hdl/layers/avg_pool.py``."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class AvgPool(Pool):
     def actors_back(self, stage: StageActors, flows: Flows, gradients: Source) -> None:
         """Add the multiplier, and rows in which products are summed."""
         schedule = self.schedule(stage.parallelism)
-        input_gradients, _ = parts.input_gradient(stage.parts, schedule, gradients, LINES + MULTIPLIER)
+        term_latency = LINES + MULTIPLIER  # from a step: read of the gradient, product with ``mean_factor``
+        input_gradients, _ = parts.input_gradient(stage.parts, schedule, gradients, term_latency)
         flows.input_gradients = [Source(input_gradients)]
 
     def golden(

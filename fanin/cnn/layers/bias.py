@@ -1,4 +1,4 @@
-"""Bias of each channel (layer kind ``bias``)."""
+"""Bias of each channel (layer kind ``bias``). Hardware: ``hdl/layers/bias.py``."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fanin.cnn.flow import parts
-from fanin.cnn.flow.graph import Source, at_first
+from fanin.cnn.flow.graph import UNLIMITED, Source, at_first
 from fanin.cnn.flow.stages import Flows, StageActors
 from fanin.cnn.flow.times import Cycles, paced
-from fanin.cnn.layers.arithmetic import Frames, Kernels, State, parameters
+from fanin.cnn.layers.arithmetic import Frames, Kernels, State, zero_parameters
 from fanin.cnn.layers.latencies import ADDER
 from fanin.cnn.layers.layer import PIPELINE, REUSE, Layer, Parallelism, ceil_div
 
-LATENCY = 1 + ADDER + 1  #: cycles forward: read of the bias, addition, queue of the sum
+#: Cycles from an input word to its sum: read of the bias, addition, PipelineQueue.
+#: tests/hdl/layers/test_bias.py measures them.
+LATENCY = 1 + ADDER + 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,32 +39,33 @@ class Bias(Layer):
 
     @property
     def parameters(self) -> int:
-        """One word per channel."""
+        """Number of trained words: one per channel."""
         return self.input.c
 
     def zero_state(self) -> State:
         """Return ``weights`` and ``velocity``: (channel,), zeros."""
-        return parameters((self.input.c,))
+        return zero_parameters((self.input.c,))
 
     def compute_cycles(self, parallelism: Parallelism) -> int:
-        """Return h·w·max(c/po, 8): backward, every position adds to each channel's velocity."""
+        """Return the cycles of the backward pass, h·w · max(⌈c / po⌉, REUSE).
+
+        Every position adds to each channel's velocity, and an accumulator takes a term every ``REUSE`` cycles.
+        """
         return self.input.h * self.input.w * max(ceil_div(self.input.c, parallelism.po), REUSE)
 
     def gradient_times(self, parallelism: Parallelism, arrivals: Cycles, port: int) -> Cycles:
-        """Return when gradients leave; the sums allow at most one position every ``REUSE`` cycles."""
+        """Return when gradients leave; the velocities allow at most one position every ``REUSE`` cycles."""
         return paced(arrivals + PIPELINE, max(ceil_div(self.input.c, parallelism.pi), REUSE))
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
         """Add the adder's actor; the first word of a frame waits until the frame is admitted."""
-        flows = Flows(admissions=stage.parts.channel("frames", 1 << 40))
+        admissions = stage.parts.channel("frames", UNLIMITED)
         actor = stage.parts.actor("forward", stage.transfers)
-        outputs = stage.parts.channel("outputs", LATENCY + 1)
-        assert flows.admissions is not None
+        outputs = stage.parts.channel("outputs", LATENCY + 1)  # places of a PipelineQueue of LATENCY - 1
         stage.graph.take(actor, sources[0])
-        stage.graph.take(actor, flows.admissions, at_first(stage.transfers))
+        stage.graph.take(actor, admissions, at_first(stage.transfers))
         stage.graph.give(actor, outputs, delay=LATENCY)
-        flows.output = Source(outputs)
-        return flows
+        return Flows(Source(outputs), admissions=admissions)
 
     def actors_back(self, stage: StageActors, flows: Flows, gradients: Source) -> None:
         """Add the backward actor; a position waits until its channels' sums may be used again."""

@@ -1,4 +1,4 @@
-"""Concatenation of feature maps' channels (layer kind ``concat``)."""
+"""Concatenation of feature maps' channels (layer kind ``concat``). Hardware: ``hdl/layers/concat.py``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ class Concat(Layer):
     joins: ClassVar[bool] = True
     passes_through: ClassVar[bool] = True
     takes_turns: ClassVar[bool] = True
-    # fitted to what yosys maps the Component to (tests/hdl/layers/test_luts.py); 0 for a unit not listed
     LUTS: ClassVar = {"ultrascale": {"layer": 16, "lane": 31}, "ecp5": {"lane": 137}}
 
     def check(self) -> None:

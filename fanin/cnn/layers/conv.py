@@ -1,4 +1,4 @@
-"""Two-dimensional convolution (layer kind ``conv``)."""
+"""Two-dimensional convolution (layer kind ``conv``). Hardware: ``hdl/layers/convolution.py``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import numpy as np
 
 from fanin.cnn.flow import parts
 from fanin.cnn.flow.engine import block_gradients, block_outputs
-from fanin.cnn.flow.graph import Source
+from fanin.cnn.flow.graph import UNLIMITED, Source
 from fanin.cnn.flow.stages import Flows, StageActors
 from fanin.cnn.flow.times import Cycles, paced
-from fanin.cnn.layers.arithmetic import Float32, Frames, Kernels, State, parameters
+from fanin.cnn.layers.arithmetic import Float32, Frames, Kernels, State, zero_parameters
 from fanin.cnn.layers.family import Memory
 from fanin.cnn.layers.latencies import ADDER, LINES, MULTIPLIER
 from fanin.cnn.layers.layer import Parallelism, Storage, ceil_div, divisors
@@ -42,7 +42,7 @@ class Conv(Window):
         "weight_gradient": {"mac": 1},
         "update": {"mac": 1, "mul": 1},
     }
-    # LUTs per unit; ``logic_units`` has the number of each.
+    # Units of ``LUTS``; ``logic_units`` has the number of each.
     # way: loops, places, rings.
     # weight: selection of a parameter's lane.
     # word: masks, first terms, delays of a block's step.
@@ -53,7 +53,7 @@ class Conv(Window):
         "ultrascale": {"way": 288, "weight": 93, "word": 40, "level": 17, "stream": 23, "column": 58},
         "ecp5": {"way": 358, "weight": 130, "word": 88, "column": 206},
     }
-    # higher, since parameters from DRAM wait in queues
+    # Only dense layers spill. A way and a weight cost more, since parameters from DRAM wait in queues.
     SPILLED_LUTS: ClassVar = {"ultrascale": {"way": 610, "weight": 462}, "ecp5": {"weight": 1207}}
     output_channels: int
     groups: int = 1
@@ -87,7 +87,7 @@ class Conv(Window):
 
     def zero_state(self) -> State:
         """Return ``weights`` and ``velocity``, zeros: (ky, kx, input channel of the group, output channel)."""
-        return parameters((*self.kernel, self.group[0], self.output_channels))
+        return zero_parameters((*self.kernel, self.group[0], self.output_channels))
 
     @property
     def storages(self) -> tuple[Storage, ...]:
@@ -112,7 +112,11 @@ class Conv(Window):
         return self.schedule(parallelism).lags
 
     def compute_cycles(self, parallelism: Parallelism) -> int:
-        """Return (ic/g/pic)·g·(oc/g/poc)·oh·(ow/ph)·kh·kw, plus the rounds' waits for the adders."""
+        """Return the cycles of the schedule: one for each step, and the waits of rounds shorter than ``REUSE``.
+
+        A frame has kh·kw · oh·(ow/ph) · g·(ic/g/pic)·(oc/g/poc) steps, for g groups, ic input and oc output
+        channels.
+        """
         return self.schedule(parallelism).cycles
 
     def parallelisms(self) -> Iterator[Parallelism]:
@@ -180,7 +184,7 @@ class Conv(Window):
         schedule, flows = self.schedule(stage.parallelism), Flows()
         transfers = ceil_div(self.input.words, stage.parallelism.pi)
         flows.save = Source(stage.parts.copy("saved words", sources[0], transfers, parts.SLICE_PAYLOADS))
-        flows.admissions = stage.parts.channel("frames", 1 << 40)
+        flows.admissions = stage.parts.channel("frames", UNLIMITED)
         flows.output = Source(stage.windows(sources[0], schedule, flows.admissions))
         return flows
 
@@ -189,6 +193,7 @@ class Conv(Window):
         assert flows.replay is not None
         schedule, memory_wait = self.schedule(stage.parallelism), stage.memory_wait(stage.transfers)
         weight_actor = parts.weight_gradient(stage.parts, schedule, gradients, flows.replay, memory_wait)
+        # Latencies from a step: window read, products, adder tree.
         product_latency = LINES + MULTIPLIER + ADDER * (stage.parallelism.ph - 1).bit_length()
         steps = parts.block_steps(schedule, Way.WEIGHT_GRADIENT)
         flows.gradient_actors.append((weight_actor, schedule.blocks, steps + product_latency + ADDER))

@@ -1,4 +1,7 @@
-"""Average pooling over a whole feature map (layer kind ``global_avg_pool``)."""
+"""Average pooling over a whole feature map (layer kind ``global_avg_pool``).
+
+Hardware: ``hdl/layers/global_pool.py``. tests/hdl/layers/test_global_pool.py measures its latencies.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ from fanin.cnn.layers.family import Memory
 from fanin.cnn.layers.latencies import MULTIPLIER
 from fanin.cnn.layers.layer import PIPELINE, REUSE, Layer, Parallelism, Shape, Storage, ceil_div, memory
 
-LATENCY = REUSE + MULTIPLIER  #: cycles from a word of the last position to its mean, without the queue
+#: Cycles from a word of the last position to its mean: sum (``Fold``), then the product with ``mean_factor``.
+#: The PipelineQueue adds one.
+LATENCY = REUSE + MULTIPLIER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,11 +65,17 @@ class GlobalAvgPool(Layer):
         return lag + 1, lag + 1
 
     def compute_cycles(self, parallelism: Parallelism) -> int:
-        """Return h·w·max(c/po, 8): every position uses each channel's sum."""
+        """Return the cycles of a frame, h·w · max(⌈c / po⌉, REUSE).
+
+        Every position adds to each channel's sum, and an accumulator takes a term every ``REUSE`` cycles.
+        """
         return self.positions * max(ceil_div(self.input.c, parallelism.po), REUSE)
 
     def buffers(self, parallelism: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Return a sum per channel; with a gradient also the scaled gradients of two frames per channel."""
+        """Return the memory of a sum per channel; with a gradient also that of two frames' scaled gradients.
+
+        The gradients of one frame arrive while those of the other are sent.
+        """
         return (memory(self.input.c, parallelism.po),) + self.gradient * (
             memory(2 * self.input.c, parallelism.po),
         )
@@ -81,7 +92,8 @@ class GlobalAvgPool(Layer):
         """Add an actor that sums, and gives means at the last position."""
         groups, positions = stage.groups, self.positions
         actor = stage.parts.actor("sums", positions * groups, parts.position_intervals(groups, REUSE))
-        channel = stage.parts.channel("means", LATENCY + 2)
+        channel = stage.parts.channel("means", LATENCY + 2)  # places of a PipelineQueue
+        # Means given, by firing: one per firing of the frame's last position.
         means = Pattern.of(np.maximum(np.arange(positions * groups) - (positions - 1) * groups + 1, 0))
         stage.graph.take(actor, sources[0])
         stage.graph.give(actor, channel, means, delay=LATENCY + 1)

@@ -1,4 +1,4 @@
-"""Rearrangement of windows into channels (layer kind ``im2col``)."""
+"""Rearrangement of windows into channels (layer kind ``im2col``). Hardware: ``hdl/layers/im2col.py``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from fanin.cnn.layers.raster import Raster
 from fanin.cnn.layers.schedule import ENGINE
 from fanin.cnn.layers.window import Window
 
-#: cycles from a row's last gradient until words of complete rows leave
+#: Cycles from a row's last gradient until words of complete rows leave. tests/hdl/layers/test_costs.py compares
+#: it with the components ``WindowPlaces`` and ``GradientRows``.
 GRADIENT_LATENCY = PLACES + GRADIENT_ROWS
 
 
@@ -67,10 +68,12 @@ class Im2col(Window):
         return self.output.h * self.output.w * self.position_cycles(parallelism)
 
     def position_cycles(self, parallelism: Parallelism) -> int:
-        """Return the cycles of a window: pi words a cycle, more if gradients would reuse a sum too early.
+        """Return the cycles of a window: ``pi`` words a cycle, more if gradients would reuse a sum too early.
 
-        Two windows ``down`` rows and ``right`` columns apart share inputs. The later window reaches a shared
-        input ``earlier`` steps sooner after its start than the earlier window does after its own start.
+        A sum may be used again after ``REUSE`` cycles. Two windows ``down`` rows and ``right`` columns apart
+        share inputs; the later one starts ``positions`` periods after the earlier one. It reaches a shared
+        input ``earlier`` steps sooner after its start than the earlier window does after its own start. Hence
+        positions · period ≥ REUSE + earlier.
         """
         (height, width), (vertical, horizontal) = self.kernel, self.stride
         groups = ceil_div(self.input.c, parallelism.pi)
@@ -130,14 +133,14 @@ class Im2col(Window):
         )
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
-        """Add the ring of input rows, and an actor that walks over all windows."""
+        """Add the ring of input rows, an actor that walks over all windows, and a Resize to ``po``."""
         lanes, builder, words = stage.parallelism, stage.parts, self.output.words
         raster = self.raster(lanes)
         rows = builder.row_ring("rows", sources[0], raster, raster.ring(self.cycles(lanes)), lanes.pi)
         walk = builder.actor("forward", words // lanes.pi)
         need, done = self._rows_by_step(raster)
         stage.graph.take(walk, rows, need, done, parts.BLOCK_FREED + 1)
-        windows = builder.channel("windows", LINES + 2)
+        windows = builder.channel("windows", LINES + 2)  # places of a PipelineQueue of LINES cycles
         stage.graph.give(walk, windows, delay=LINES + 2)
         return Flows(builder.resize("outputs", Source(windows), words, lanes.pi, lanes.po))
 

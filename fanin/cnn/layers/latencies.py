@@ -1,6 +1,8 @@
 """Latencies in cycles and queue sizes in words, shared by RTL, flow model and schedules of layers.
 
-Latencies of one kind of layer are in the kind's file.
+Components of ``fanin.hdl`` take their latency from here, so RTL and model cannot differ: ``FP32Adder``,
+``FP32Multiplier``, ``WindowPlaces`` (PLACES), ``Lines``, ``LineReader``, ``Results`` (RESULT_LINES),
+``SumBanks`` (SUM_WRITE) and ``GradientRows``. Latencies of one kind of layer are in the kind's file.
 """
 
 from __future__ import annotations

@@ -31,8 +31,12 @@ MAX_SIZE = 1 << 20  # largest dimension: far above any frame
 MAX_WORDS = 1 << 32  # words of a frame; with MAX_CYCLES, products of costs fit 64 bits
 MAX_CYCLES = 1 << 48  # cycles of a frame on one multiplier
 
-PIPELINE = 32  #: cycles, at most, from an input word to its output word, of a layer without a ring of rows
-REUSE = ADDER + 1  #: cycles from a read of an accumulator until it may be read again: addition and write
+#: Cycles, at most, from an input word to its output word, of a layer without a ring of rows. An upper bound for
+#: planning; the longest is online normalisation's backward pass, 28.
+PIPELINE = 32
+#: Cycles from a read of an accumulator until it may be read again: addition and write. The latency of ``Fold``
+#: (hdl/layers/fold.py).
+REUSE = ADDER + 1
 
 Prices = Mapping[str, Mapping[str, int]]
 
@@ -56,7 +60,11 @@ class Shape:
 
 @dataclass(frozen=True, order=True)
 class Parallelism:
-    """Parallelism of a layer (NADA, table I). Every value divides its dimension."""
+    """Parallelism of a layer: the five values of NADA, table I, with the paper's names.
+
+    Each of ``pic``, ``poc`` and ``ph`` divides its dimension. ``pi`` divides the channels of every input,
+    ``po`` those of the output, so ⌈c / po⌉ transfers are a position.
+    """
 
     pic: int = 1  #: input channels processed at once
     poc: int = 1  #: output channels computed at once
@@ -125,7 +133,7 @@ class Layer:
     passes_through: ClassVar[bool] = False  #: true if words leave at the pace at which they arrive
     channelwise: ClassVar[bool] = False  #: true if each output channel depends on one input channel
     OPERATORS: ClassVar[Prices] = {}  #: FP32 operators (mac, mul, add) by part: see ``operations``
-    LUTS: ClassVar[Prices] = {}  #: LUTs of a unit of ``logic_units``, by family
+    LUTS: ClassVar[Prices] = {}  #: LUTs of a unit of ``logic_units``, by family: ``fanin.cnn.layers.logic``
     SPILLED_LUTS: ClassVar[Prices] = {}  #: LUTs of a unit with parameters in DRAM, by family
     inputs: tuple[Shape, ...]
     gradient: bool = False

@@ -1,4 +1,4 @@
-"""Maximum pooling over windows (layer kind ``max_pool``)."""
+"""Maximum pooling over windows (layer kind ``max_pool``). Hardware: ``hdl/layers/max_pool.py``."""
 
 from __future__ import annotations
 
@@ -19,12 +19,20 @@ from fanin.cnn.layers.pool import Pool
 from fanin.cnn.layers.raster import Raster
 from fanin.cnn.layers.schedule import Way
 
-LATENCY = 3  #: cycles from a word to the updated maximum
+#: Cycles from a window's word to the updated maximum: read of the maximum so far, comparison, selection. It is
+#: the latency of the component ``Maxima``, which takes it from here.
+LATENCY = 3
+#: Cycles from a step backward to its terms: read of the pair, selection by the maximum's place.
+TERM_LATENCY = LINES + 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaxPool(Pool):
-    """Pool that selects the largest word of every window, by channel; the first of equals in raster order."""
+    """Pool that selects the largest word of every window, by channel.
+
+    Of equal words the first in raster order is the maximum; subnormals are equal to 0. The first NaN of a
+    window is its maximum. Padding is never a maximum.
+    """
 
     kind: ClassVar[str] = "max_pool"
     component: ClassVar[str] = "max_pool.MaxPool"
@@ -37,13 +45,15 @@ class MaxPool(Pool):
     def check(self) -> None:
         """Raise ValueError also if a window could see only padding."""
         super().check()
-        if any(side >= size for side, size in zip(self.padding, 2 * self.kernel, strict=True)):
-            window = f"{self.kernel[0]}×{self.kernel[1]}"
-            raise ValueError(f"a window of {window} would see nothing but padding, which is {self.padding}")
+        height, width = self.kernel
+        top, left, bottom, right = self.padding
+        if max(top, bottom) >= height or max(left, right) >= width:
+            limit = f"below the kernel, {height}×{width}"
+            raise ValueError(f"padding {self.padding} must be {limit}: a window would see only padding")
 
     @property
     def saved_words(self) -> int:
-        """Words of the maxima's places in their windows, row · kernel width + column; 0 without gradient."""
+        """Words saved: each maximum's place in its window, ky · kernel width + kx; 0 without gradient."""
         return self.output.words if self.gradient else 0
 
     def pairs(self, parallelism: Parallelism) -> Raster:
@@ -51,10 +61,16 @@ class MaxPool(Pool):
         return replace(self.schedule(parallelism).outputs, lanes=2 * parallelism.po)
 
     def buffers(self, parallelism: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Return the memories of rows, running maxima and pairs; with a gradient also its pairs and rows."""
+        """Return the memories of both passes.
+
+        - Forward: input rows; the largest word so far, and its place, of each window of a round; rows of pairs
+          of output and place.
+        - Backward, with a gradient: rows of pairs of gradient and place; rows in which input gradients are
+          summed.
+        """
         schedule, pairs = self.schedule(parallelism), self.pairs(parallelism)
         place_bits = (self.kernel[0] * self.kernel[1] - 1).bit_length()
-        largest = Memory(
+        largest = Memory(  # with a bit for each position: it has a maximum
             width=1 + parallelism.po * (WORD_BITS + place_bits), depth=schedule.round_steps(Way.FORWARD)
         )
         lines = schedule.features.memories(schedule.feature_rows)
@@ -65,11 +81,14 @@ class MaxPool(Pool):
         return (*memories, *pairs.memories(schedule.output_rows), *sums)
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
-        """Add the rows, the engine, and the pairs: maxima go to the next layer, their places to memory."""
+        """Add the input rows, the engine, and the rows of pairs.
+
+        The outputs of the pairs go to the next layer, the places to memory.
+        """
         schedule, builder = self.schedule(stage.parallelism), stage.parts
         rows = builder.row_ring("rows", sources[0], schedule.features, schedule.feature_rows, schedule.p.pi)
         results = builder.channel("results", schedule.result_rows)
-        stage.forward_engine(schedule, rows, results, LINES + LATENCY)
+        stage.forward_engine(schedule, rows, results, LINES + LATENCY)  # window read, then the comparison
         pairs = self.pairs(stage.parallelism)
         return stage.give_and_save(
             Source(builder.row_reader("largest words", results, pairs, 2 * schedule.p.po))
@@ -79,13 +98,16 @@ class MaxPool(Pool):
         """Add the actors that pair gradients with the saved places, and sum them in rows."""
         places = [] if flows.replay is None else [flows.replay]
         schedule = self.schedule(stage.parallelism)
-        input_gradients, _ = parts.input_gradient(stage.parts, schedule, gradients, LINES + 1, *places)
+        input_gradients, _ = parts.input_gradient(stage.parts, schedule, gradients, TERM_LATENCY, *places)
         flows.input_gradients = [Source(input_gradients)]
 
     def golden(
         self, kernels: Kernels, parallelism: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, Frames]:
-        """Return the largest word of every window, and its place in the window as the saved word."""
+        """Return the largest word of every window, and its place in the window as the saved word.
+
+        A NaN replaces every number before it, and nothing replaces a NaN: see the class.
+        """
         (x,) = inputs
         padded, inside = self.pad(x), self.pad(np.ones(x.shape, bool))
         best = np.full((len(x), self.output.h, self.output.w, self.output.c), -np.inf, np.float32)

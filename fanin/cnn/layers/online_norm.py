@@ -1,4 +1,8 @@
-"""Online normalisation (layer kind ``online_norm``), which replaces batch normalisation."""
+"""Online normalisation (layer kind ``online_norm``), which replaces batch normalisation.
+
+Hardware: ``hdl/layers/norm_forward.py`` and ``norm_backward.py``, which take their latencies from here.
+tests/hdl/layers/test_online_norm.py measures latencies and the exact cycles of a frame, pause included.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +24,16 @@ from fanin.cnn.layers.layer import PIPELINE, REUSE, Layer, Parallelism, Storage,
 # Memories on chip: one word a channel each.
 FORWARD_MEMORIES = 7  # m, σ², r and two sums forward; two control terms
 GRADIENT_MEMORIES = 3  # with a gradient, in addition: r of the gradient's frame, two sums
-INTERVAL = 5  #: cycles per channel of the state update after a frame
-#: cycles of the forward state update in addition to ``INTERVAL`` per channel: until the sums are final, and the
-#: latency of one channel's mean, variance and 1/σ
+INTERVAL = 5  #: cycles per channel of the state update after a frame; channels share its operators
+#: Cycles of the forward state update in addition to ``INTERVAL`` per channel: until the sums are final, and the
+#: latency of one channel's mean, variance and 1/σ. The test of exact cycles holds it.
 PAUSE = 140
-PAUSE_BACK = 52  #: cycles of the backward state update in addition to ``INTERVAL`` per channel
-CENTRED = 1 + ADDER  #: cycles from an input word to x ⊖ m
+#: The same of the backward state update, whose result is two control terms without a square root. The forward
+#: update is longer, so ``pause`` covers both.
+PAUSE_BACK = 52
+CENTRED = 1 + ADDER  #: cycles from an input word to x ⊖ m; 1: read of m
 SCALED = CENTRED + MULTIPLIER  #: cycles from an input word to y
-CONTROL_TERM = 1 + MULTIPLIER  #: cycles from a gradient to ey ⊗ y
+CONTROL_TERM = 1 + MULTIPLIER  #: cycles from a gradient to ey ⊗ y; 1: read of ey
 CONTROLLED = CONTROL_TERM + ADDER  #: cycles from a gradient to a = dy ⊖ (ey ⊗ y)
 PRODUCTS = CONTROLLED + MULTIPLIER  #: cycles from a gradient to a ⊗ r and a ⊗ y
 GRADIENT = PRODUCTS + ADDER  #: cycles from a gradient to dx = (a ⊗ r) ⊖ e1
@@ -102,7 +108,10 @@ class OnlineNorm(Layer):
         return ceil_div(self.input.c, parallelism.po)
 
     def compute_cycles(self, parallelism: Parallelism) -> int:
-        """Return the cycles of a frame: at least ``REUSE`` a position, plus the pause."""
+        """Return the cycles of a frame, h·w · max(⌈c / po⌉, REUSE), and the pause.
+
+        Every position adds to each channel's sums, and an accumulator takes a term every ``REUSE`` cycles.
+        """
         return self.input.h * self.input.w * max(self.groups(parallelism), REUSE) + self.pause(parallelism)
 
     def pause(self, parallelism: Parallelism) -> int:

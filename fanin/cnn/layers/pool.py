@@ -20,7 +20,11 @@ class Pool(Window):
     """Base class of pools: each window yields one word per channel, like a depthwise convolution's."""
 
     def compute_cycles(self, parallelism: Parallelism) -> int:
-        """Return kh·kw·max(oh·ow·c/po, 8): an accumulator takes one word of the window at a time."""
+        """Return the cycles of a frame, kh·kw · max(oh·ow·⌈c / po⌉, REUSE).
+
+        Each tap of the window is a round over all outputs. An accumulator takes one word a round, and a round
+        takes at least ``REUSE`` cycles.
+        """
         outputs = self.output.h * self.output.w * ceil_div(self.input.c, parallelism.po)
         return self.kernel[0] * self.kernel[1] * max(outputs, REUSE)
 

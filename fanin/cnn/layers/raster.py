@@ -14,8 +14,9 @@ from fanin.cnn.layers.family import WORD_BITS, Memory
 from fanin.cnn.layers.layer import ceil_div
 
 Pair = tuple[int, int]
-#: cycles, at most, from a row's last word until a block may read the row, plus from the row's last read until
-#: its room is used again
+#: Cycles, at most, from a row's last word until a block may read the row, plus from the row's last read until
+#: its room is used again. An upper bound of the components ``Lines`` and ``GradientRows`` for the size of
+#: rings.
 HAND_OVER = 12
 
 

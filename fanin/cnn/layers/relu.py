@@ -1,4 +1,4 @@
-"""Rectifier max(x, 0) (layer kind ``relu``)."""
+"""Rectifier max(x, 0) (layer kind ``relu``). Hardware: ``hdl/layers/relu.py``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fanin.cnn.layers.layer import Layer, Parallelism
 
 @dataclass(frozen=True, kw_only=True)
 class Relu(Layer):
-    """Rectifier max(x, 0); its comparators are LUTs."""
+    """Rectifier max(x, 0); it needs no operators, only LUTs."""
 
     kind: ClassVar[str] = "relu"
     component: ClassVar[str] = "relu.Relu"

@@ -1,4 +1,4 @@
-"""Rectifier with an upper limit of 6 (layer kind ``relu6``)."""
+"""Rectifier with an upper limit of 6 (layer kind ``relu6``). Hardware: ``hdl/layers/relu.py``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fanin.cnn.layers.arithmetic import Frames, Kernels, State
 from fanin.cnn.layers.layer import Parallelism
 from fanin.cnn.layers.relu import Relu
 
-LIMIT = np.float32(6)
+LIMIT = np.float32(6)  #: largest output
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,10 +26,11 @@ from fanin.cnn.layers.layer import REUSE, Parallelism, Shape, ceil_div, divisors
 from fanin.cnn.layers.raster import HAND_OVER, Raster
 
 Pair = tuple[int, int]
-ENGINE = 64  #: cycles, at most, from a block's last step until its first word leaves
-#: cycles from a row's last term of the input gradient until the row's first word leaves; also, at most, from
-#: the last sum of a forward block to its first word, plus from its last word until a waiting block gets the
-#: room
+#: Cycles, at most, from a block's last step until its first word leaves: an upper bound for planning.
+ENGINE = 64
+#: Cycles from a row's last term of the input gradient until the row's first word leaves. Also an upper bound,
+#: for a forward block, of two waits together: from its last sum to its first word, and from its last word until
+#: a waiting block gets the room. tests/hdl/layers/test_costs.py compares it with the components.
 LEAVE_LATENCY = GRADIENT_ROWS - PLACES
 
 

@@ -1,4 +1,8 @@
-"""Softmax with cross-entropy loss (layer kind ``soft_cross_loss``)."""
+"""Softmax with cross-entropy loss (layer kind ``soft_cross_loss``).
+
+Hardware: ``hdl/layers/softmax_loss.py``. tests/hdl/layers/test_softmax_loss.py measures its latencies and the
+exact cycles of a frame.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +22,17 @@ from fanin.cnn.layers.latencies import ADDER, MULTIPLIER, RESULTS
 from fanin.cnn.layers.layer import Layer, Parallelism, Storage, ceil_div, memory
 
 LABELS_PORT = 1  #: index of the input with the labels
-INTERVAL = 8  #: cycles per exponential, and per term of their sum
-PAUSE = 199  #: cycles of a frame in addition: one exponential, the last term and the reciprocal
-SOFTMAX = 1 + MULTIPLIER  #: cycles from a row's address to e ⊗ 1/Σe
-#: cycles from a label to its word p of the softmax, and to the gradient p ⊖ label
+INTERVAL = 8  #: cycles per exponential, and per term of their sum: all use one set of operators
+#: Cycles of a frame in addition to transfers and ``INTERVAL`` per logit: latency of one exponential, the last
+#: term of the sum, and the reciprocal. The test of exact cycles holds it.
+PAUSE = 199
+SOFTMAX = 1 + MULTIPLIER  #: cycles from a row's address to e ⊗ 1/Σe; 1: read of e
+#: Cycles from a label to its word p of the softmax, and to the gradient p ⊖ label; 1 of each: PipelineQueue.
 LATENCY, LATENCY_GRADIENT = SOFTMAX + 1, SOFTMAX + ADDER + 1
 
 
 def levels(lanes: int) -> int:
-    """Return the levels of a balanced tree over ``lanes``."""
+    """Return the levels of a balanced tree over ``lanes`` words: the greatest logit is found by such a tree."""
     return (lanes - 1).bit_length()
 
 
@@ -58,7 +64,10 @@ class SoftCrossLoss(Layer):
         return Fraction(1)
 
     def compute_cycles(self, parallelism: Parallelism) -> int:
-        """Return the cycles of a frame: logits enter, exponentials are summed one by one, results leave."""
+        """Return the cycles of a frame: logits enter, exponentials are summed one by one, results leave.
+
+        A row has ``po`` words. Rows enter and leave one a cycle.
+        """
         rows = ceil_div(self.input.words, parallelism.po)
         return 2 * rows + INTERVAL * self.input.words + levels(parallelism.po) + PAUSE
 

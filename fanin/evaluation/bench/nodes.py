@@ -26,16 +26,17 @@ from fanin.sim.switch.operations import times_of
 from fanin.wire.aggregation import MAX_VALUES, Protocol
 
 CYCLE_NS = 1000 / CLOCK_MHZ
-RATE = 2.0**-10
-MINI_BATCHES = 3
+RATE = 2.0**-10  # learning rate; cycles do not depend on it
+MINI_BATCHES = 3  # intervals between mini-batches that are measured
+_MAX_EVENTS = 1 << 20  # entries of the timeline: more than any measurement has
 
 
 def node(engines: int, *, data_parallel: bool = False, vanilla: bool = False) -> GlmConfig:
     """Return a u280 node with ``engines`` engines. ``vanilla``: the node can also train without overlap.
 
-    A data-parallel node has a short exchange: packets of as many gradients as a switch adds, and the protocol
-    without acknowledgements. That protocol takes two slots an operation, so 256 slots allow 128 operations in
-    flight, which keep the MAC busy at the paper's T_l.
+    The exchange of a data-parallel node is as short as possible. Its packets have as many gradients as a switch
+    adds, and its protocol needs no acknowledgements. That protocol takes two slots an operation, so the
+    preset's 256 slots allow 128 operations in flight, which keep the MAC busy at the paper's T_l.
     """
     if data_parallel:
         return replace(
@@ -108,9 +109,17 @@ def measure(
     mini_batches: int = MINI_BATCHES,
     vanilla: bool = False,
 ) -> NodeMeasurement:
-    """Train one mini-batch more than ``mini_batches``, and measure data-independent cycles.
+    """Train on synthetic words, and measure cycles, which do not depend on the data.
 
-    The additional mini-batch begins the first of ``mini_batches`` intervals.
+    One mini-batch more than ``mini_batches`` is trained: the end of the first one starts the first of
+    ``mini_batches`` intervals.
+
+    - ``workers``: number of nodes.
+    - ``columns``: features of a sample.
+    - ``batch``: samples of a mini-batch, of all workers together.
+    - ``latency_ns``: latency of the switch.
+    - ``precision``: bits of a feature.
+    - ``vanilla``: train without overlap of forward and backward.
     """
     shape = TrainShape(
         node=config,
@@ -127,7 +136,7 @@ def measure(
 def train(
     shape: TrainShape, network_config: NetworkConfig, *, clock_mhz: float = CLOCK_MHZ, hbm: Hbm | None = None
 ) -> TrainRun:
-    """Train one epoch on random features, with events.
+    """Train one epoch on random features, and record the nodes' events.
 
     Each worker's memory holds a single micro-batch (``part``), which the worker reads again and again: times do
     not depend on the data. Model-parallel workers have different columns of the same samples.
@@ -147,15 +156,17 @@ def train(
         epochs=1,
         network=network_config,
         part=part,
-        events=1 << 20,
+        events=_MAX_EVENTS,
         models=False,
     )
 
 
 def _measurement(run: TrainRun, shape: TrainShape) -> NodeMeasurement:
+    """Return the measurement of node 0; all nodes do the same."""
     cycles = events(run, 0)
-    # The last PA of each mini-batch. PAs, not words: in data-parallel mode, engine 0 continues after its own
-    # sums, before the other engines.
+    # A mini-batch has ``operations`` PAs (model-parallel: one for each micro-batch), and ends with the last
+    # one. Its last word is no end: in data-parallel mode, engine 0 continues after its own sums, before the
+    # other engines.
     ends = cycles["pa"][shape.operations - 1 :: shape.operations]
     return NodeMeasurement(
         shape=shape,
@@ -167,7 +178,10 @@ def _measurement(run: TrainRun, shape: TrainShape) -> NodeMeasurement:
 
 
 def _path_latencies(run: TrainRun, shape: TrainShape, cycles: Mapping[str, np.ndarray]) -> PathLatencies:
-    """Return the latencies from the cycles of a node's events, by event name."""
+    """Return the latencies of a model-parallel node from the cycles of its events, by event name.
+
+    Every operation is a micro-batch.
+    """
     # These two events report the previous cycle.
     last_word, backward_word = cycles["forward_last"] - 1, cycles["backward_first"] - 1
     agg, pa = cycles["agg"], cycles["pa"]
@@ -176,14 +190,14 @@ def _path_latencies(run: TrainRun, shape: TrainShape, cycles: Mapping[str, np.nd
     return PathLatencies(
         word_to_agg=int((agg - last_word).max()),
         pa_to_agg=int((agg - pa).max()),
-        pa_to_pa=int(np.diff(pa.reshape(-1, shape.micro_batches)).max(initial=0)),
+        pa_to_pa=int(np.diff(pa.reshape(-1, shape.operations)).max(initial=0)),
         result_to_fa=int(cycles["fa"][0] - first_result),
         result_to_gradient=int(backward_word[0] - first_result) + to_gradient,
     )
 
 
 def events(run: TrainRun, number: int) -> Mapping[str, np.ndarray]:
-    """Return the cycles of the events of node ``number``, by name."""
+    """Return the cycles of the events of node ``number``, by name, each ascending. The run must have events."""
     timeline = run.timeline
     assert timeline is not None
     of_node = timeline.node == number

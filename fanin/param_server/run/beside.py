@@ -12,7 +12,7 @@ from fanin.param_server.facts import Algorithm
 from fanin.param_server.run.options import ParamServerOptions
 from fanin.runs.option import Option, options_of
 
-_CHANGEABLE = tuple(option for option in options_of(ParamServerOptions) if option.beside)
+_CHANGEABLE = tuple(option for option in options_of(ParamServerOptions) if option.changeable)
 
 
 def runs_beside(options: ParamServerOptions) -> Iterator[ParamServerOptions]:

@@ -49,7 +49,7 @@ class ParamServerOptions(WaveOptions, RunOptions):
     epochs: int | None = option(
         _MODEL, None, "passes over the training samples", "N", low=1, high=10**6, default_text=_OF_MODEL
     )
-    batch: int = option(_MODEL, 8, "samples of a worker's mini-batch", "B", beside=True)
+    batch: int = option(_MODEL, 8, "samples of a worker's mini-batch", "B", changeable=True)
     lr: float | None = option(
         _MODEL,
         None,
@@ -59,7 +59,7 @@ class ParamServerOptions(WaveOptions, RunOptions):
         high=1e9,
         default_text=_OF_MODEL,
         aliases=("rate",),
-        beside=True,
+        changeable=True,
     )
     decay: float | None = option(
         _MODEL, None, "λ: adds λ/2 · |w|² to the loss", "L", low=0, high=1e9, default_text=_OF_MODEL
@@ -85,7 +85,7 @@ class ParamServerOptions(WaveOptions, RunOptions):
         trait=RANDOM_FEATURES,
     )
     dtype: str = option(
-        _MODEL, "float64", "number format of the workers", choices=("float64", "float32"), beside=True
+        _MODEL, "float64", "number format of the workers", choices=("float64", "float32"), changeable=True
     )
     seed: int = option(_MODEL, 0, "seed of split, shuffle, times and faults", "N", low=0, high=MAX_SEED)
     optimum: bool | None = option(
@@ -96,24 +96,24 @@ class ParamServerOptions(WaveOptions, RunOptions):
     )
 
     algorithm: Algorithm = option(
-        _SERVERS, Algorithm.WILD, "update with each gradient as it arrives, or wait for all", beside=True
+        _SERVERS, Algorithm.WILD, "update with each gradient as it arrives, or wait for all", changeable=True
     )
     push_after: PushAfter | None = option(
         _SERVERS,
         None,
-        "wild: push w after every gradient, or after a scan to all workers whose gradients it found, as in the "
-        "paper",
+        "wild: push w after every gradient, or as in the paper after a scan of all slots, to the workers whose "
+        "gradients it found",
         default_text=f"{PushAfter.GRADIENT}, of --costs cluster {PushAfter.SCAN}",
-        beside=True,
+        changeable=True,
     )
     receivers: Receivers = option(
         _SERVERS,
         Receivers.BARTER,
-        "wild: w goes to workers whose gradients are new in it, or to all workers",
-        beside=True,
+        "wild: push w to the workers whose gradients were added since the last push, or to all workers",
+        changeable=True,
     )
     workers: int = option(
-        _SERVERS, ParamServerConfig.workers, "workers", "N", low=1, high=MAX_QUEUE_PAIRS, beside=True
+        _SERVERS, ParamServerConfig.workers, "workers", "N", low=1, high=MAX_QUEUE_PAIRS, changeable=True
     )
     slots: int = option(
         _SERVERS,
@@ -122,7 +122,7 @@ class ParamServerOptions(WaveOptions, RunOptions):
         "K",
         low=1,
         high=MAX_SLOTS,
-        beside=True,
+        changeable=True,
     )
     warm_up: int | None = option(
         _SERVERS,
@@ -132,7 +132,7 @@ class ParamServerOptions(WaveOptions, RunOptions):
         low=0,
         high=10**6,
         default_text=_OF_MODEL,
-        beside=True,
+        changeable=True,
     )
     servers: int = option(
         _SERVERS,
@@ -141,7 +141,7 @@ class ParamServerOptions(WaveOptions, RunOptions):
         "S",
         low=1,
         high=MAX_SERVERS,
-        beside=True,
+        changeable=True,
     )
     on: str = option(
         _SERVERS, "rtl", "run in RTL or on the event model", choices=("rtl", "model"), training=False
@@ -158,7 +158,7 @@ class ParamServerOptions(WaveOptions, RunOptions):
         "design",
         "times of everything but computing: fanin's hardware, or the paper's cluster (needs --on model)",
         choices=("design", "cluster"),
-        beside=True,
+        changeable=True,
     )
     sample_seconds: float | None = option(
         _TIME,
@@ -168,17 +168,17 @@ class ParamServerOptions(WaveOptions, RunOptions):
         low=0,
         high=3600,
         default_text="that of the paper's table 2",
-        beside=True,
+        changeable=True,
     )
     jitter: float = option(
-        _TIME, 0.1, "σ of a gradient's time, log-normal, mean 1", "J", low=0, high=10, beside=True
+        _TIME, 0.1, "σ of a gradient's time, log-normal, mean 1", "J", low=0, high=10, changeable=True
     )
     stragglers: tuple[str, ...] | None = option(
         _TIME,
         None,
         "3:2.5: worker 3 always takes 2.5 times as long; 5%:4: any gradient 4 times, in 5 of 100 cases",
         "WHO:TIMES,…",
-        beside=True,
+        changeable=True,
     )
     stop: tuple[str, ...] | None = option(
         _TIME, None, "4:0.02: worker 4 stops answering after 0.02 simulated seconds", "WORKER:T,…"

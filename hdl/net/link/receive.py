@@ -25,26 +25,13 @@ ANSWER = data.StructLayout(
     {"valid": 1, "sequence": SEQUENCE_BITS, "limit": SEQUENCE_BITS, "arrived": ARRIVED_BITS}
 )
 
-# Kind of a frame that has ended: at most one pulse, except that ``ahead``, ``gap`` and ``urgent`` come together
-# with ``received``, and ``lost`` with any.
-VERDICT = data.StructLayout(
-    dict.fromkeys(
-        (
-            "bad_fcs",
-            "foreign",
-            "mismatch",
-            "received",
-            "duplicate",
-            "ahead",
-            "gap",
-            "urgent",
-            "no_room",
-            "probe",
-            "lost",
-        ),
-        1,
-    )
+# Kind of a frame that has ended. At most one of the kinds is high; flags may be high with a kind: see
+# ``verdict`` of LinkReceiver.
+_KINDS_AND_FLAGS = (
+    *("bad_fcs", "foreign", "mismatch", "received", "duplicate"),
+    *("ahead", "gap", "urgent", "no_room", "probe", "lost"),
 )
+VERDICT = data.StructLayout(dict.fromkeys(_KINDS_AND_FLAGS, 1))
 
 
 class LinkReceiver(wiring.Component):
@@ -82,22 +69,17 @@ class LinkReceiver(wiring.Component):
     ``told`` : Out, :func:`~fanin.hdl.net.link.job.told_layout`
         Fields of the peer's user in that ACK or NAK.
     ``verdict`` : Out, one bit each
-        Kind of the frame that has ended: ``bad_fcs``, ``foreign``, ``mismatch``, ``received`` (and kept),
-        ``duplicate``, ``no_room`` (beyond the room that was granted) or ``probe``. ``ahead``, with
-        ``received``: after a gap. ``gap``, with ``ahead``: the frame before it is missing, and none after it
-        has arrived. ``urgent``, with ``received``: out of order, or the first missing frame. ``mismatch``: a
-        compared field of a DATA or PROBE frame is not the job's. ACK and NAK have no bit. In published mode no
-        frame after a gap is kept: ``ahead`` comes alone, and with ``lost``. ``lost``: the frame itself is
-        missing, or shows that one is.
+        Kind and flags of the frame that has ended: see "Verdicts".
     ``differs`` : Out, one bit for each compared field of ``form``
         Fields that were not the job's, in the cycle of ``verdict.mismatch``.
     ``stranger`` : Out, 1
         The frame was ``foreign`` because of its source alone.
     ``expected`` : Out, 32
-        Sequence number of the first frame that has not been kept; follows ``advance`` by 1 cycle.
+        Sequence number of the first frame that has not been counted yet; follows ``advance`` by 1 cycle. The
+        frame may have been kept: see ``behind``.
     ``behind`` : Out, 1
-        ``expected`` has been kept, so it is not missing: a gap was closed, and ``expected`` advances over the
-        frames after it.
+        The frame ``expected`` has been kept and is not missing: a gap was closed, and ``expected`` advances by
+        one a cycle over the frames that were kept after it.
     ``arrived`` : Out, 32
         Frames kept after the expected one; bit i is frame ``expected`` + 1 + i.
 
@@ -117,6 +99,27 @@ class LinkReceiver(wiring.Component):
         A PROBE carries the sender's next sequence number. False by default.
     ``first_sequence`` : int, 0 to 2^32 − 1
         Sequence number of the first frame; 0 except in tests.
+
+    Verdicts
+    --------
+    At most one kind is high. ACK and NAK frames have none.
+
+    - ``bad_fcs``: the MAC reports an error.
+    - ``foreign``: the frame does not belong to this link, by the conditions above.
+    - ``mismatch``: a compared field of a DATA or PROBE frame is not the job's.
+    - ``received``: DATA within the room that had not been kept before, and is kept now.
+    - ``duplicate``: DATA that had been kept before.
+    - ``no_room``: DATA beyond the room that was granted.
+    - ``probe``: a PROBE.
+
+    Flags are high only with a kind, except ``ahead`` in published mode:
+
+    - ``ahead``, with ``received``: a frame before it is missing. In published mode no such frame is kept, so
+      ``ahead`` takes the place of a kind.
+    - ``gap``, with ``ahead``: the frame just before it is missing, and no frame after it has arrived.
+    - ``urgent``, with ``received``: the frame is out of order, or closes a gap: frames after it had been kept.
+    - ``lost``, only in published mode, with ``no_room``, ``ahead`` or ``probe``: the frame was not kept, or
+      shows that an earlier one is missing.
 
     Latency
     -------
@@ -333,9 +336,14 @@ class LinkReceiver(wiring.Component):
 
         ``long``: more than ``frame_beats`` beats; ``not_new``: no room, or kept before; ``any``: either.
 
-        A payload may begin in the cycle in which the previous frame is kept. ``was_new`` therefore comes from
-        the state before that. The state is out of date in one case: the previous frame was a copy of this one,
-        and has been kept (``just_kept``).
+        A payload may begin in the cycle after the previous frame was kept. Let k be the cycle of that ``keep``:
+
+        - k: ``relation.new`` of this frame is computed, from ``held`` without the previous frame;
+        - k + 1: ``was_new`` is that value; the payload begins, although ``held`` has the previous frame only
+          now.
+
+        ``was_new`` is out of date in one case: the previous frame was a copy of this one. ``just_kept`` and
+        ``kept_place`` detect that in cycle k + 1, and the payload does not overwrite the kept one.
         """
         sequence = compared.link.sequence[: self.place_bits]
         was_new = Signal()

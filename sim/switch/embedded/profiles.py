@@ -1,9 +1,14 @@
 """Action profiles and action selectors at run time: members and groups, to which table entries point.
 
-The behaviour is that of BMv2 with P4Runtime. Members have handles; a new member gets the lowest free one. A
-member whose weight in a group is n has n handles. A group sorts its handles in ascending order, without those
-of members whose watched port is down. A hash of the selector's keys, modulo the number of handles, chooses one.
-An empty group does nothing.
+A packet's choice in a group is that of BMv2 with P4Runtime, for which members have *handles*, small numbers:
+
+- A new member gets the lowest free handle. A member has as many handles as its largest weight in any group.
+- A group has, of each member, as many handles as the member's weight in this group, the oldest ones first.
+  Members whose watched port is down do not count.
+- The hash of the selector's keys, modulo the number n of the group's handles, is an index of its handles in
+  ascending order. The member with that handle runs.
+
+A group without handles does nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +35,13 @@ class Target:
 
 
 class Member(Target):
-    """An action with its parameters."""
+    """An action with its parameters.
+
+    - ``action``: name of the action.
+    - ``parameters``: values by name.
+    - ``number``: id for the controller; 0 for none.
+    - ``handles``: its handles, the oldest first.
+    """
 
     def __init__(self, action: str, parameters: Mapping[str, int], number: int = 0):
         super().__init__(number)
@@ -82,7 +93,13 @@ class Profile(ExternObject):
         self._handles = 0
 
     def choose(self, choices: Sequence[Entry], data: tuple[int, int]) -> Entry:
-        """Return the action of a group for a packet. Raises RunRefused if a key is undefined."""
+        """Return the entry of ``choices`` that runs for a packet.
+
+        - ``choices``: the group's entries, one per handle in ascending order; at least one.
+        - ``data``: the selector's keys as one number, and its width in bits.
+
+        Raises RunRefused if a key is undefined.
+        """
         index = selector_hash(self._algorithm, data) % len(choices)
         if self.tracer is not None:
             self.tracer.chooses(self.name, index, len(choices), choices[index].action_name)
@@ -101,13 +118,13 @@ class Profile(ExternObject):
     # members
 
     def add(self, member: Member) -> None:
-        """Add a new member. Raises ValueError if a table has no such action."""
+        """Add a new member. Raises ValueError if no table uses the profile, or one has no such action."""
         self._check(member.action, member.parameters)
         self._allocate_handles(member)
         self.members[member.number] = member
 
     def rewrite(self, member: Member, action: str, parameters: Mapping[str, int]) -> None:
-        """Replace the action of a member, in all its groups. Raises ValueError."""
+        """Replace the action of a member, in all its groups. Raises ValueError as :meth:`add` does."""
         self._check(action, parameters)
         member.action, member.parameters = action, parameters
         for target in (member, *member.weights):
@@ -120,10 +137,11 @@ class Profile(ExternObject):
             heapq.heappush(self._free, handle)
 
     def _check(self, action: str, parameters: Mapping[str, int]) -> None:
+        """Raise ValueError unless every table with this implementation can run the action."""
         if not self.tables:
             raise ValueError(f"{self.name}: no table has it")
         for table in self.tables:
-            table.unmatched_entry(action, parameters)
+            table.unmatched_entry(action, parameters)  # raises ValueError; the entry itself is not used
 
     def _allocate_handles(self, member: Member) -> None:
         """Set the number of a member's handles to its largest weight."""
@@ -201,6 +219,7 @@ class Profile(ExternObject):
                 table.rewrite(entry, "", {})
 
     def _choices(self, group: Group, table: Table) -> tuple[Entry, ...]:
+        """Return the entries of a group in ``table``, one per handle in ascending order."""
         by_handle = {}
         for member, weight, port in group.shares:
             if port not in self._down:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from finsy.proto import p4r, rpc_code, rpc_status
 
 from fanin.sim.switch.service.calls import Call
-from fanin.sim.switch.service.faults import Fault, invalid, missing, unknown
+from fanin.sim.switch.service.faults import Fault, invalid, unimplemented, unknown
 
 
 @dataclass(eq=False)
@@ -65,7 +65,7 @@ class Controllers:
         if update.role.name or update.role.id:
             if is_repeated:
                 raise Fault(rpc_code.FAILED_PRECONDITION, "the stream has the default role")
-            raise missing("roles are not implemented")
+            raise unimplemented("roles are not implemented")
         if update.role.HasField("config"):
             raise invalid("the default role has no configuration")
 

@@ -123,16 +123,21 @@ def _wrap(count: int) -> int:
     return (count + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
+def check_index(message: Any, size: int) -> None:
+    """Raise Fault if a message has an index outside 0 to ``size`` - 1; a message without an index passes."""
+    index = message.index.index
+    if message.HasField("index") and index < 0:
+        raise invalid(f"index {index} is below 0")
+    if message.HasField("index") and index >= size:
+        raise Fault(rpc_code.OUT_OF_RANGE, f"index {index} of {size}")
+
+
 def indices(message: Any, size: int) -> range:
     """Return the cells that a message names: one, or without an index all ``size`` cells. Raises Fault."""
+    check_index(message, size)
     if not message.HasField("index"):
         return range(size)
-    index = message.index.index
-    if index < 0:
-        raise invalid(f"index {index} is below 0")
-    if index >= size:
-        raise Fault(rpc_code.OUT_OF_RANGE, f"index {index} of {size}")
-    return range(index, index + 1)
+    return range(message.index.index, message.index.index + 1)
 
 
 def encode(value: Any, kind: types.Type, errors: list[str]) -> p4d.P4Data:

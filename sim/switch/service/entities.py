@@ -15,7 +15,7 @@ from fanin.sim.switch.service.ageing import Ageing
 from fanin.sim.switch.service.calls import Steps
 from fanin.sim.switch.service.data import counter_data, decode, encode, indices, number_in, shortest
 from fanin.sim.switch.service.digests import Digests
-from fanin.sim.switch.service.faults import Fault, invalid, missing, unknown
+from fanin.sim.switch.service.faults import Fault, invalid, unimplemented, unknown
 from fanin.sim.switch.service.meters import Meters
 from fanin.sim.switch.service.names import Names
 from fanin.sim.switch.service.profiles import Profiles
@@ -87,7 +87,7 @@ class Entities:
         if kind is None:
             raise invalid("an update without an entity")
         if kind not in self._writers:
-            raise missing(f"writing {kind} is not implemented")
+            raise unimplemented(f"writing {kind} is not implemented")
         if update.type not in (_INSERT, _MODIFY, _DELETE):
             raise invalid("an update without a type")
         try:
@@ -111,7 +111,7 @@ class Entities:
         if kind is None:
             raise invalid("a read without an entity type")
         if kind not in self._readers:
-            raise missing(f"reading {kind} is not implemented")
+            raise unimplemented(f"reading {kind} is not implemented")
         try:
             yield from self._readers[kind](getattr(entity, kind))
         except ValueError as error:
@@ -198,7 +198,7 @@ class Entities:
             self._store(self._sessions, number, None)
             return
         if session.packet_length_bytes:
-            raise missing(f"{subject}: cutting clones is not implemented")
+            raise unimplemented(f"{subject}: cutting clones is not implemented")
         replicas = yield from self._replicas(session.replicas, subject)
         stored = yield from _canonical_copy(session)
         self._check_room(subject, stored)
@@ -231,7 +231,7 @@ class Entities:
         replicas = []
         for message in messages:
             if message.backup_replicas:
-                raise missing(f"{subject}: backup replicas are not implemented")
+                raise unimplemented(f"{subject}: backup replicas are not implemented")
             port = message.egress_port
             if message.WhichOneof("port_kind") == "port":
                 port = number_in(message.port, _PORT_BITS, f"{subject}: port")

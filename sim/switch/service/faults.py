@@ -26,6 +26,6 @@ def unknown(message: str) -> Fault:
     return Fault(rpc_code.NOT_FOUND, message)
 
 
-def missing(message: str) -> Fault:
+def unimplemented(message: str) -> Fault:
     """Return the fault for a feature that this server does not implement; ``message`` names it."""
     return Fault(rpc_code.UNIMPLEMENTED, message)

@@ -1,7 +1,9 @@
 """The front of a served switch: speaks gRPC with controllers, and passes their calls to the forwarding process.
 
 The front is a separate process, because parsing a large request holds Python's lock for longer than a frame may
-wait. It divides requests into parts of bounded size. It passes answers on at once, one credit at a time.
+wait. It divides requests into parts of bounded size, and sends a part when the forwarding process asks for it
+(NEXT). It passes answers on at once. Each answer that the client has taken is a *credit* (CREDIT, a number of
+bytes): the forwarding process has a bounded number of bytes without credit in flight on a call.
 
 ``python -m fanin.sim.switch.service.front SOCKET SECONDS`` serves the link at file number ``SOCKET``, after a
 delay of ``SECONDS``, until the other end closes the link.
@@ -50,10 +52,11 @@ MAX_P4INFO_BYTES = 1 << 22  #: maximum bytes of P4Info in a request
 MAX_UPDATES = 1 << 18  #: maximum updates of a Write
 MAX_ENTITIES = 1 << 13  #: maximum entities of a Read
 MAX_CALLS = 48  #: maximum simultaneous calls, including those to be refused
-_PARTS_AT_ONCE = 64  # updates or entities in a part
-_UPDATES = 4  # field of WriteRequest
-_ENTITIES = 2  # field of ReadRequest
-_CONFIG = 5  # field of SetForwardingPipelineConfigRequest
+_ELEMENTS_PER_PART = 64  # most updates or entities in a part: forwarding waits for one part at most
+# Numbers of protobuf fields in requests.
+_UPDATES = 4  # of WriteRequest
+_ENTITIES = 2  # of ReadRequest
+_CONFIG = 5  # of SetForwardingPipelineConfigRequest
 _NICE = 5  # lower priority than forwarding, for machines with few processors
 _GRACE = 1.0  # seconds that calls have to end
 _SWITCH_ENDED = Message(0, Kind.END, encode_end(rpc_code.UNAVAILABLE, "the switch ends"))
@@ -88,7 +91,9 @@ class _Call:
         self._front.send(pack(self.number, kind, payload))
 
     def answers(self, send_part: Callable[[], None], statuses: list[bytes] | None = None) -> Iterator[bytes]:
-        """Yield the answers. Raises Fault if the call ends with one.
+        """Yield the answers as serialized messages. Raises Fault if the call ends with one.
+
+        A fragment is credited when it arrives, and the last one when the client has taken the whole answer.
 
         - ``send_part``: sends the next part of the request; called for each NEXT.
         - ``statuses``: list to which the statuses of a batch's parts are appended.
@@ -113,7 +118,7 @@ class _Call:
                 return
 
     def part_of(self, parts: Iterator[bytes]) -> Callable[[], None]:
-        """Return a function that sends the next of ``parts``."""
+        """Return a function that sends the next of ``parts``, or LAST after them."""
 
         def send() -> None:
             part = next(parts, None)
@@ -187,9 +192,15 @@ class Front(grpc.GenericRpcHandler):
         requests: Iterator[bytes],
         context: grpc.ServicerContext,
     ) -> Iterator[bytes]:
+        """Announce a call to the forwarding process, yield its answers, and end it.
+
+        The callback wakes ``method``, which waits for messages, when the client's call ends. ``add_callback``
+        returns False if the call has already ended; nothing would then wake it.
+        """
         number = next(self._call_numbers)
         call = self._calls[number] = _Call(self, number, context)
         try:
+            # The text of _SWITCH_ENDED does not matter if the client has ended the call.
             if self._ended or not context.add_callback(lambda: call.messages.put(_SWITCH_ENDED)):
                 call.messages.put(_SWITCH_ENDED)
             call.send(Kind.OPEN, f"{name} {_address(context.peer())}".encode())
@@ -226,7 +237,12 @@ class Front(grpc.GenericRpcHandler):
     def _config(self, requests: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the parts of SetForwardingPipelineConfig. Raises Fault if its P4Info does not fit the program.
 
-        The forwarding process asks for the second part only from the primary controller, one call at a time.
+        1. The request with an empty configuration, which says whether it had one, and whether that had P4Info.
+        2. The P4Info without its documentation, in fragments.
+        3. The fields P4Info, device configuration and cookie as the controller sent them, in fragments.
+
+        This generator parses and checks the P4Info, which may be large, only when the second part is requested.
+        The forwarding process requests it only from the primary controller, and for one call at a time.
         """
         request = _single_request(requests)
         config = protobuf.field_value(request, _CONFIG)
@@ -297,7 +313,7 @@ def _split_request(requests: Iterator[bytes], field: int, limit: int, noun: str)
     if largest > MAX_PART_BYTES:
         raise _size_fault(f"one of the {noun} has {largest} bytes", MAX_PART_BYTES)
     yield _check_size(remainder)
-    yield from protobuf.batches(request, field, count=_PARTS_AT_ONCE, size=FRAGMENT_BYTES)
+    yield from protobuf.batches(request, field, count=_ELEMENTS_PER_PART, size=FRAGMENT_BYTES)
 
 
 def _check_size(request: bytes) -> bytes:

@@ -1,6 +1,7 @@
 """P4Runtime's meters of a switch whose meters are always green: the specification's default configuration.
 
-The meters take no rates. A read finds the default configuration, which P4Runtime represents by an absent field.
+The meters take no rates. A write may name the default configuration only, which P4Runtime represents by an
+absent ``config``, so a write changes nothing. It is checked, and a wrong id, index or entry is refused.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from collections.abc import Iterator
 
 from finsy.proto import p4r
 
-from fanin.sim.switch.service.data import indices
-from fanin.sim.switch.service.faults import invalid, missing
+from fanin.sim.switch.service.data import check_index, indices
+from fanin.sim.switch.service.faults import invalid, unimplemented
 from fanin.sim.switch.service.names import Names
 from fanin.sim.switch.service.tables import NO_COLORS, NO_RATES, TableEntries
 
@@ -18,18 +19,34 @@ _MODIFY = p4r.Update.MODIFY
 
 
 class Meters:
-    """The meters of a pipeline, by the ids of ``names``; entries are those of ``tables``. Calls raise Fault."""
+    """Writes and reads of a pipeline's meters.
+
+    Every method raises Fault:
+
+    - INVALID_ARGUMENT: an update other than MODIFY, an index below 0, or a table without a direct meter.
+    - OUT_OF_RANGE: an index beyond the meter.
+    - NOT_FOUND: an unknown meter, table or entry.
+    - UNIMPLEMENTED: a configuration of rates, or counts of colors.
+
+    Parameters:
+
+    - ``names``: ids of the pipeline's meters.
+    - ``tables``: table entries, whose direct meters these are.
+    """
 
     def __init__(self, names: Names, tables: TableEntries):
         self._names = names
         self._tables = tables
 
-    def write(self, kind: int, message: p4r.MeterEntry) -> None:
-        """Set cells of a meter to the default configuration; refuse any other."""
-        _check(kind, message)
-        indices(message, self._names.extern("meters", message.meter_id).size)
+    def write(self, update: int, message: p4r.MeterEntry) -> None:
+        """Set cells of a meter to the default configuration; refuse any other.
+
+        ``update``: type of the update, a member of p4r.Update.Type.
+        """
+        _check(update, message)
+        check_index(message, self._names.extern("meters", message.meter_id).size)
         if message.HasField("config"):
-            raise missing(NO_RATES)
+            raise unimplemented(NO_RATES)
 
     def read(self, query: p4r.MeterEntry) -> Iterator[p4r.Entity]:
         """Read one cell, or all cells of one meter or of all meters."""
@@ -39,27 +56,30 @@ class Meters:
                 entry = p4r.MeterEntry(meter_id=info.preamble.id, index=p4r.Index(index=index))
                 yield p4r.Entity(meter_entry=entry)
 
-    def write_direct(self, kind: int, message: p4r.DirectMeterEntry) -> None:
-        """Set the meter of a table entry to the default configuration; refuse any other."""
-        _check(kind, message)
-        self._tables.entry_with_meter(message.table_entry)
+    def write_direct(self, update: int, message: p4r.DirectMeterEntry) -> None:
+        """Set an entry's meter to the default configuration, like ``write``."""
+        _check(update, message)
+        self._tables.check_has_meter(message.table_entry)
         if message.HasField("config"):
-            raise missing(NO_RATES)
+            raise unimplemented(NO_RATES)
 
     def read_direct(self, query: p4r.DirectMeterEntry) -> Iterator[p4r.Entity | None]:
-        """Read the meters of the entries that match; None after an entry that does not."""
+        """Yield the meters of the entries that match, and None for each entry that does not.
+
+        A large table may have few matches. With None the server can serve other calls in between.
+        """
         _check_colors(query)
         for entry in self._tables.entries_with_meters(query.table_entry):
             direct = p4r.DirectMeterEntry(table_entry=entry)
             yield p4r.Entity(direct_meter_entry=direct) if entry else None
 
 
-def _check(kind: int, message: p4r.MeterEntry | p4r.DirectMeterEntry) -> None:
-    if kind != _MODIFY:
+def _check(update: int, message: p4r.MeterEntry | p4r.DirectMeterEntry) -> None:
+    if update != _MODIFY:
         raise invalid("a meter is modified, not inserted or deleted")
     _check_colors(message)
 
 
 def _check_colors(message: p4r.MeterEntry | p4r.DirectMeterEntry) -> None:
     if message.HasField("counter_data"):
-        raise missing(NO_COLORS)
+        raise unimplemented(NO_COLORS)

@@ -13,7 +13,7 @@ from finsy.proto import p4i, p4r, rpc_code
 
 from fanin.p4.control import Exact, Lpm, Match, Range, TableEntry, Ternary
 from fanin.sim.switch.service.data import as_bytes, number_in
-from fanin.sim.switch.service.faults import Fault, invalid, missing, unknown
+from fanin.sim.switch.service.faults import Fault, invalid, unimplemented, unknown
 from fanin.sim.switch.service.verify import LISTS
 
 
@@ -165,5 +165,5 @@ def _decode_field(message: Any, field: p4i.MatchField, subject: str) -> Match:
 def _number(value: bytes, field: Any, subject: str) -> int:
     """Return the number for a key or a parameter. Raises Fault."""
     if not field.bitwidth:
-        raise missing(f"{subject}: a value that controllers know as a text")
+        raise unimplemented(f"{subject}: a value that controllers know as a text")
     return number_in(value, field.bitwidth, subject)

@@ -6,7 +6,7 @@ from finsy.proto import p4i, p4r
 
 from fanin.sim.switch.embedded import Program
 from fanin.sim.switch.service.data import as_bytes, number_text
-from fanin.sim.switch.service.faults import invalid, missing
+from fanin.sim.switch.service.faults import invalid, unimplemented
 
 IN, OUT = "packet_in", "packet_out"
 
@@ -38,7 +38,7 @@ class ControllerPackets:
                 width + field_width,
             )
         if width % 8:
-            raise missing(f"a {OUT} header of {width} bits")
+            raise unimplemented(f"a {OUT} header of {width} bits")
         return bits.to_bytes(width // 8, "big") + packet.payload
 
     def packet_of(self, frame: bytes) -> p4r.PacketIn | None:
@@ -64,7 +64,7 @@ class ControllerPackets:
 def _field_value(data: bytes, field: p4i.ControllerPacketMetadata.Metadata, width: int) -> int:
     """Return the value of a field that has ``width`` bits in the program. Raises Fault."""
     if not field.bitwidth:
-        raise missing(f"{field.name}: a value that controllers know as a text")
+        raise unimplemented(f"{field.name}: a value that controllers know as a text")
     number = int.from_bytes(data, "big")
     if not data or number >> min(width, field.bitwidth):
         value = number_text(number) if data else "an empty value"

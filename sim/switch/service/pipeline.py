@@ -17,7 +17,7 @@ from finsy.proto import p4i, p4r
 
 from fanin.sim.switch.embedded import Program, Switch
 from fanin.sim.switch.service.entities import Entities
-from fanin.sim.switch.service.faults import invalid, missing, unknown
+from fanin.sim.switch.service.faults import invalid, unimplemented, unknown
 from fanin.sim.switch.service.forwarding import Forwarding
 from fanin.sim.switch.service.link import BARE_P4INFO, COOKIE, DEVICE, P4INFO
 from fanin.sim.switch.service.memory import collect_all
@@ -119,7 +119,7 @@ class Pipelines:
         ``request.config``.
         """
         if request.action == _Set.RECONCILE_AND_COMMIT:
-            raise missing("RECONCILE_AND_COMMIT is not implemented")
+            raise unimplemented("RECONCILE_AND_COMMIT is not implemented")
         if request.action == _Set.COMMIT:
             if request.HasField("config"):
                 raise invalid("COMMIT takes no configuration: it realises the saved one")

@@ -10,7 +10,7 @@ from finsy.proto import p4i, p4r, rpc_code
 from fanin.sim.switch.embedded import Switch
 from fanin.sim.switch.embedded.profiles import Group, Member, Profile, Share, Target
 from fanin.sim.switch.service.data import number_in, shortest
-from fanin.sim.switch.service.faults import Fault, invalid, missing, unknown
+from fanin.sim.switch.service.faults import Fault, invalid, unimplemented, unknown
 from fanin.sim.switch.service.names import Names
 
 _INSERT, _DELETE = p4r.Update.INSERT, p4r.Update.DELETE
@@ -66,7 +66,7 @@ class Profiles:
         if action_set.action_selection_mode != _Set.DEFAULT_MODE_DETERMINED_BY_ACTION_SELECTOR or (
             action_set.size_semantics != _Set.DEFAULT_SIZE_DETERMINED_BY_ACTION_SELECTOR
         ):
-            raise missing(f"{profile.name}: a group's own mode or size semantics")
+            raise unimplemented(f"{profile.name}: a group's own mode or size semantics")
         weights = [entry.weight for entry in action_set.action_profile_actions]
         _check_weights(info, weights, 0)
         self._check_room(info, profile, weights, old_target if isinstance(old_target, Group) else None)

@@ -16,7 +16,7 @@ from fanin.base.errors import InputError
 from fanin.sim.switch.embedded import Program, Switch
 from fanin.sim.switch.service.calls import Call, Method, Order, Steps
 from fanin.sim.switch.service.controllers import Controllers, Stream, check_role
-from fanin.sim.switch.service.faults import Fault, invalid, missing
+from fanin.sim.switch.service.faults import Fault, invalid, unimplemented
 from fanin.sim.switch.service.forwarding import Forwarding
 from fanin.sim.switch.service.link import FRAGMENT_BYTES
 from fanin.sim.switch.service.pipeline import Config, Pipelines
@@ -103,7 +103,7 @@ class P4RuntimeService:
     def _updates(self, call: Call, request: p4r.WriteRequest) -> Steps[None]:
         self.controllers.check(request.device_id, request.election_id, request.role)
         if request.atomicity != p4r.WriteRequest.CONTINUE_ON_ERROR:
-            raise missing(f"{_atomicity_name(request.atomicity)} is not implemented")
+            raise unimplemented(f"{_atomicity_name(request.atomicity)} is not implemented")
         entities = self._pipelines.entities
         while (part := (yield from call.next_part())) is not None:
             statuses = []
@@ -165,7 +165,7 @@ class P4RuntimeService:
             elif kind == "digest_ack":
                 self._acknowledge(stream, request.digest_ack)
             else:
-                raise missing(f"{kind} on the stream is not implemented")
+                raise unimplemented(f"{kind} on the stream is not implemented")
         except Exception as error:  # not kept in a variable, which would make a cycle
             if kind == "arbitration":  # the specification demands the end of the stream
                 raise self._as_fault("a stream message", error) from None

@@ -12,7 +12,7 @@ from fanin.p4.control import TableEntry
 from fanin.sim.switch.embedded import Switch
 from fanin.sim.switch.embedded.tables import Entry, Table
 from fanin.sim.switch.service.data import counter_data
-from fanin.sim.switch.service.faults import Fault, invalid, missing, unknown
+from fanin.sim.switch.service.faults import Fault, invalid, unimplemented, unknown
 from fanin.sim.switch.service.names import Names
 from fanin.sim.switch.service.profiles import Profiles
 
@@ -120,7 +120,7 @@ class TableEntries:
         if message.HasField("meter_config") or message.HasField("meter_counter_data"):
             if info.preamble.id not in self._metered:
                 raise invalid(f"table {name} has no direct meter")
-            raise missing(f"table {name}: {NO_RATES if message.HasField('meter_config') else NO_COLORS}")
+            raise unimplemented(f"table {name}: {NO_RATES if message.HasField('meter_config') else NO_COLORS}")
         if message.HasField("time_since_last_hit"):
             raise invalid(f"table {name}: only the switch sets time_since_last_hit")
         if len(message.metadata) > MAX_METADATA_BYTES:
@@ -257,7 +257,7 @@ class TableEntries:
 
     # direct meters
 
-    def entry_with_meter(self, message: p4r.TableEntry) -> None:
+    def check_has_meter(self, message: p4r.TableEntry) -> None:
         """Raise Fault unless ``message`` is the key of an entry that has a direct meter."""
         info, table = self._table(message.table_id)
         if info.preamble.id not in self._metered:
@@ -265,7 +265,7 @@ class TableEntries:
         self._entry_of(table, message)
 
     def entries_with_meters(self, query: p4r.TableEntry) -> Iterator[p4r.TableEntry | None]:
-        """Yield the keys of matching entries with direct meters, and None for each other entry."""
+        """Yield the keys of matching entries with direct meters, None for each other entry. Raises Fault."""
         for table, entry in self._with_direct(query, self._metered, "meter"):
             yield self._names.encode_entry(table.describe(entry)) if entry else None
 
@@ -312,7 +312,7 @@ def _check_query(table: Table, query: p4r.TableEntry) -> None:
         if query.is_default_action:
             raise invalid(f"table {name}: a default action has no idle timeout")
     if query.HasField("meter_counter_data"):
-        raise missing(f"table {name}: {NO_COLORS}")
+        raise unimplemented(f"table {name}: {NO_COLORS}")
 
 
 def _has_metadata(entry: Entry, query: p4r.TableEntry) -> bool:

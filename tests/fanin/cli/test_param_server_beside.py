@@ -31,7 +31,7 @@ def test_what_a_run_beside_may_change_is_what_the_page_says():
     page = (Path(__file__).parents[3] / "docs/systems/param-server-training.md").read_text()
     listed = " ".join(page.split("A run beside may change ")[1].split(", of which")[0].split())
     assert listed.replace(" and", ",") == CHANGEABLE
-    names = {each.name.replace("_", "-") for each in options_of(ParamServerOptions) if each.beside}
+    names = {each.name.replace("_", "-") for each in options_of(ParamServerOptions) if each.changeable}
     assert names == set(CHANGEABLE.split(", "))
 
 

@@ -42,3 +42,12 @@ def test_a_table_has_its_entries():
 def test_one_of_many_is_selected():
     choices = random.Random(new_seed()).sample(range(1 << 10), 1 << 5)
     assert results(lambda index: select([Signal(10, init=choice) for choice in choices], index), 5) == choices
+
+
+def test_tables_and_choices_have_an_entry_for_every_index():
+    index = Signal(2)
+    assert len(lookup([0, 0, 0, 0], index)) == 0
+    with pytest.raises(ValueError, match="table must have no entry below 0, not -2"):
+        lookup([0, 1, -2, 3], index)
+    with pytest.raises(ValueError, match="choices must be 4, for 2 bits of index, not 3"):
+        select([index] * 3, index)

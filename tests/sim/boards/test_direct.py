@@ -1,6 +1,7 @@
 """Control straight at a PHY, in simulated time; and what a trace of events says."""
 
 from collections import defaultdict
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -13,7 +14,7 @@ from fanin.sim.boards.board import Transmission
 from fanin.sim.boards.direct import DirectChannel, wire_time
 from fanin.sim.boards.events import read_events
 from fanin.wire.control import CONTROL_PORT
-from fanin.wire.ethernet import MIN_FRAME_BYTES, Endpoint
+from fanin.wire.ethernet import MIN_FRAME_BYTES, Endpoint, encode_udp
 
 OWN, HOST = Endpoint(2, 0x0A00_0002, CONTROL_PORT), Endpoint(4, 0x0A00_0003, 40_000)
 LATENCY = 5_000_000
@@ -63,6 +64,27 @@ def test_a_board_without_an_answer_is_lost_in_simulated_time():
     with pytest.raises(BoardLost, match=r"^board number 1: no answer to 3 requests in 0\.003 s$"):
         client.hello()
     assert world.time == 3_000_000_000
+
+
+def test_only_datagrams_of_the_control_are_replies():
+    """An ARP reply, an echo reply, other ports, another board's datagram, a fault, and a short frame."""
+    world = World()
+    datagram = encode_udp(b"reply", source=OWN, destination=HOST).ljust(MIN_FRAME_BYTES, b"\0")
+    arp = datagram[:12] + b"\x08\x06" + datagram[14:]
+    echo = datagram[:23] + b"\x01" + datagram[24:]
+    ports = [
+        encode_udp(b"other", source=replace(OWN, port=1), destination=HOST),
+        encode_udp(b"other", source=OWN, destination=replace(HOST, port=1)),
+        encode_udp(b"other", source=replace(OWN, ip=1), destination=HOST),
+    ]
+    world.send = lambda board, frame: world.due.extend(
+        Transmission(1, 0, world.time + LATENCY, 12, data, fault)
+        for data, fault in (
+            (datagram, "FCS"),
+            *((data, "") for data in (arp, echo, *ports, arp[:40], datagram)),
+        )
+    )
+    assert list(channel(world).exchange(b"", TIMEOUT)) == [b"reply"]
 
 
 def test_a_frame_s_time_on_the_wire_counts_preamble_padding_and_fcs():

@@ -35,3 +35,9 @@ def test_a_column_takes_the_bits_of_its_values():
 def test_chunks_cover_a_range_once():
     assert [range(10)[part] for part in chunks(10, 4)] == [range(4), range(4, 8), range(8, 10)]
     assert not list(chunks(0, 4))
+
+
+@pytest.mark.parametrize("bits", [-1, 32])
+def test_a_column_has_at_most_the_bits_of_a_rows_number(bits):
+    with pytest.raises(ValueError, match=f"bits of column 1 must be 0 to 31, not {bits}"):
+        Packing([4, bits])

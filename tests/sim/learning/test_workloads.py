@@ -114,6 +114,8 @@ def test_a_batch_beyond_a_workers_share_is_refused():
             ValueError, match=f"batch must be 1 to 89, a worker's share of 1347 .*, not {batch}"
         ):
             Training(_build("lr"), workers=15, batch=batch, seed=0)
+    with pytest.raises(ValueError, match="workers must be 1 to 1347, the number of samples, not 1348"):
+        Training(_build("lr"), workers=1348, batch=1, seed=0)
 
 
 def test_measures_are_0_at_the_optimum_and_the_convex_models_alone_have_them():

@@ -138,3 +138,12 @@ def test_numbers_have_bounds(number):
         Agreement(["0"], [0], job=1, base=0, encap=Encap.L2, values=8, timeout=1).minimum(number)
     with pytest.raises(ValueError, match="values must be at least 8"):
         Agreement(["0"], [0], job=1, base=0, encap=Encap.L2, values=4, timeout=1)
+
+
+def test_sums_that_nobody_contributed_are_an_error(monkeypatch):
+    monkeypatch.setattr(Agreement, "_sum", lambda *_: (0,) * 8 + (1,))
+    with (
+        switch(monkeypatch, 1),
+        pytest.raises(ToolFailed, match=r"^job 1: the switch returned zeros for slot 8$"),
+    ):
+        Agreement(["0"], [0], job=1, base=SLOTS, encap=Encap.L2, values=9, timeout=1).minimum(0)

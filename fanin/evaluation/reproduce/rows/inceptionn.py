@@ -6,17 +6,19 @@ from collections.abc import Callable, Iterator
 
 from fanin.evaluation.origins.graph import identifier
 from fanin.evaluation.reproduce.row import Derivation, Fit, Measurement, Paper, Picture, Row
-from fanin.evaluation.reproduce.value import Figures, Value, extreme, figure_value, inverse
+from fanin.evaluation.reproduce.rows.codec_rate import COMPRESSOR, DECOMPRESSOR, codec_rate
+from fanin.evaluation.reproduce.value import Figures, Value, extreme, figure_value
 from fanin.sim.codec.tags import BOUNDS, FORM_BITS, TABLE_III, ratio
 
-#: settings of the NICs in RTL: description by identifier. Rows have the number of ``_PAPER_SETTING``
+#: Settings of the NICs in RTL: description by identifier. A row's own number is that of ``_PAPER_SETTING``.
 _SETTINGS = {
     "mhz_250": "NIC at 250 MHz, hosts take no time",
     "mhz_100": "NIC at 100 MHz, hosts take no time",
     "mhz_250_hosts_1us": "NIC at 250 MHz, hosts take 1 µs a packet",
 }
 _PAPER_SETTING = "mhz_100"
-#: table II: seconds of 100 iterations, communication with an aggregator and sums at the aggregator
+# Numbers of the paper, by network.
+#: Table II: seconds of 100 iterations, communication with an aggregator and sums at the aggregator.
 _COMMUNICATE_SECONDS = {"AlexNet": 148.71, "HDC": 1.36, "ResNet-50": 60.58, "VGG-16": 583.58}
 _SUM_SECONDS = {"AlexNet": 8.94, "HDC": 0.09, "ResNet-50": 3.68, "VGG-16": 19.89}
 #: communication's share of the training time, in %; AlexNet's is fitted
@@ -46,6 +48,9 @@ def _model(name: str) -> Measurement:
     return Measurement(("bench", "ring", "--models"), figure_value(f"inceptionn.model.{name}"), folder=True)
 
 
+_ValueOfSetting = Callable[[str], Value]  # from a key of ``_SETTINGS`` to the number in that setting
+
+
 def _rtl(
     quantity: str,
     section: str,
@@ -72,9 +77,6 @@ def _rtl(
     )
 
 
-_ValueOfSetting = Callable[[str], Value]
-
-
 def _rtl_figure(figure: str) -> _ValueOfSetting:
     """Return a function from a key of ``_SETTINGS`` to the value of a figure over RTL NICs."""
     return lambda setting: figure_value(f"inceptionn.rtl.{setting}.{figure}")
@@ -93,12 +95,6 @@ def _digits(value: Value) -> Measurement:
 
 def _small_networks(value: Value) -> Measurement:
     return _training(value, "--figure", "14", "--networks", "cnn", "residual", "templates", "--seeds", "2")
-
-
-def _codec_rate(check: int) -> Measurement:
-    """Return the measurement of the simulated compressor (``check`` 0) or decompressor (``check`` 1)."""
-    command = ("codec", "verify", "--codec", "inceptionn", "--mode", "published", "--rtl", "--values", "100000")
-    return Measurement(command, inverse(f"checks.{check}.cycles_per_group"), id_prefix="codec_verify")
 
 
 def _table_2() -> Iterator[Row]:
@@ -190,6 +186,7 @@ def _time_saved(network: str) -> Derivation:
             facts[f"{identifier(network)}.{name}"]
             for name in ("local", "sum", "communicate", "total", "saved_communication")
         )
+        # In a ring each of the paper's four workers adds a quarter of the gradient.
         return 100 * (1 - (local + sums / 4 + (1 - saved / 100) * communicate) / total)
 
     return Derivation("table II's seconds and figure 12's saved communication", value)
@@ -298,10 +295,11 @@ def _table_3() -> Iterator[Row]:
 
 def _figure_9() -> Iterator[Row]:
     """Yield rows of figure 9: rates of compressor and decompressor."""
-    for check, name in enumerate(("compressor", "decompressor")):
+    for part, name in ((COMPRESSOR, "compressor"), (DECOMPRESSOR, "decompressor")):
+        rate = codec_rate("inceptionn", part, "--mode", "published")
         quantity = f"{name}, 256 bits: bursts a cycle"
         explanation = "random values; of what cannot shrink 17 words for 16"
-        yield Row("9", quantity, "VI-A", 1.0, "bursts", _codec_rate(check), explanation=explanation)
+        yield Row("9", quantity, "VI-A", 1.0, "bursts", rate, explanation=explanation)
 
 
 def _fit(fitted_input: str, claim: str, claimed: float, unit: str, name: str, figure: str) -> Fit:

@@ -12,7 +12,7 @@ _MOBILENET_PLAN = ("plan", "mobilenet_v2", "arria10x6", "--time-limit", "40")
 _EXAMPLE_PLAN = ("plan", "example_cnn", "arria10x6", "--time-limit", "8")
 _LISTING_PLAN = ("plan", "listing1", "arria10x4", "--time-limit", "10")
 _FEWEST_DEVICES = 3  # devices of figure 5's first point, to which its other points are relative
-_QUICK_DEVICES = 6  # maximum devices of the quick sweep; up to 6 the paper has no model parallelism
+_QUICK_DEVICES = 6  # most devices of the quick sweep; up to 6 the paper's plans have one part
 
 
 def _plans_measurement(value: Value) -> Measurement:
@@ -44,6 +44,7 @@ def _figure_5_row(devices: int) -> Row:
         *("plan", "example_cnn", f"arria10x{_QUICK_DEVICES}"),
         *("--devices", f"{_FEWEST_DEVICES}..{_QUICK_DEVICES}", "--time-limit", "8"),
     )
+    # The sweep's output has a plan for each number of devices, ``_FEWEST_DEVICES`` first.
     throughput, base_throughput = f"plans.{devices - _FEWEST_DEVICES}.throughput", "plans.0.throughput"
     quick_measurement = Measurement(sweep, ratio(throughput, base_throughput), folder=True, id_prefix="plan")
     has_quick = devices <= _QUICK_DEVICES

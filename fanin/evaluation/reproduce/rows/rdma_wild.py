@@ -11,7 +11,8 @@ _SECONDS = {"lr": (3.10, 2.79), "lr-rff": (122.36, 95.98), "fcnn": (135.92, 110.
 _ACCURACY_PERCENT = {"lr": 92.0, "lr-rff": 95.0, "fcnn": 99.0}
 _TCP_OVER_RDMA = {"training": 2.0, "wait": 6.0}
 _READINGS = ("per_model_steady", "one_server_like_fcnn")  # readings of ``fanin bench ps --models``
-_SECONDS_OF_BOTH_RUNS = ("beside.0.simulated_seconds", "simulated_seconds")  # figures: second run, first run
+# Figures of a command with ``--beside``: the run beside the command's own (the only one), and its own.
+_SECONDS_OF_BOTH_RUNS = ("beside.0.simulated_seconds", "simulated_seconds")
 _SYNC_BESIDE = ("--no-optimum", "--beside", "algorithm=sync")
 _EPOCH_COMMAND = ("ps", "train", "--workers", "15", "--epochs", "1")  # an epoch in RTL
 _MODEL_OPTIONS = {"lr": (), "lr-rff": ("--model", "lr-rff"), "fcnn": ("--model", "fcnn")}
