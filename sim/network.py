@@ -18,6 +18,7 @@ from typing import Protocol
 
 from fanin.job import MAX_RETRIES
 from fanin.sim.switch.base import Delivery, OutsideSwitch, Switch, SwitchKind
+from fanin.tree import Shape
 from fanin.wire.ethernet import FCS_BYTES, GAP_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
 
 _MAX_FLIPPED_BITS = 8  # a corrupted frame has 1 to this many bits flipped
@@ -95,6 +96,7 @@ class NetworkConfig:
     - ``ports``: names of Linux interfaces, one per node; the switch is then outside the simulation.
     - ``here``: the workers whose nodes are simulated at ``ports``; default: all.
     - ``slowdown``: with ``ports``, the least wall-clock seconds per simulated second.
+    - ``racks``: shape of a tree of switches; None: one switch.
     """
 
     link: LinkConfig = field(default_factory=LinkConfig)
@@ -111,6 +113,7 @@ class NetworkConfig:
     slowdown: float = SLOWDOWN
     #: workers and the simulated seconds after which their links drop every frame
     stops: tuple[tuple[int, float], ...] = ()
+    racks: Shape | None = None
 
     def __post_init__(self) -> None:
         check_delay("switch_ns", self.switch_ns)
@@ -120,6 +123,8 @@ class NetworkConfig:
             raise ValueError(f"retries must be in 0…{MAX_RETRIES}, not {self.retries!r}")
         if self.here and len(self.here) != len(self.ports):
             raise ValueError(f"here must be a worker for each of ports, {len(self.ports)}, not {self.here}")
+        if self.racks is not None and (self.ports or self.make_switch or self.switch is SwitchKind.BMV2):
+            raise ValueError("racks must be simulated switches: reference or embedded, without ports")
 
     @property
     def adaptive(self) -> bool:

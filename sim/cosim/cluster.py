@@ -40,6 +40,7 @@ from fanin.sim.cosim.waves import Waveform
 from fanin.sim.network import SWITCH_NS, LinkConfig
 from fanin.sim.switch.base import Job, Switch
 from fanin.sim.switch.forward import Forwarder
+from fanin.sim.tree import SwitchTree
 
 _WATCHDOG = 100_000  # cycles without progress that end a run, in addition to the nodes' longest wait
 _NEVER = (1 << 64) - 1
@@ -97,7 +98,7 @@ class Cluster:
         phases: list[Phase],
         *,
         longest_wait: int,
-        switch: Callable[[], Switch] | None = None,
+        switch: Callable[[], Switch | SwitchTree] | None = None,
         jobs: Sequence[Job] = (),
         paced: bool = True,
         memory_gbps: float | None = None,

@@ -19,6 +19,7 @@ from fanin.sim.cosim.watch import Watch
 from fanin.sim.cosim.window import Window
 from fanin.sim.network import LinkConfig
 from fanin.sim.switch.base import Job, Switch
+from fanin.sim.tree import SwitchTree
 
 Words = npt.NDArray[np.uint32]
 Bytes = npt.NDArray[np.uint8]
@@ -67,7 +68,7 @@ class RunRequest:
     period_ps: int
     memories: list[list[Path]]  # per node, per memory port, in order; a port that writes changes its file
     phases: list[Phase]
-    switch: Callable[[], Switch]
+    switch: Callable[[], Switch | SwitchTree]  # a tree has its job already
     jobs: list[Job]
     link: LinkConfig
     switch_ns: float
@@ -155,6 +156,7 @@ class RunResult:
     links: list[dict[str, dict[str, int]]] = field(default_factory=list)  # per node: up, down
     switch: dict[str, int] = field(default_factory=dict)  # counters of the switch
     jobs: dict[int, dict[str, int]] = field(default_factory=dict)  # counters of the switch by job
+    trunks: dict[str, dict[str, int]] = field(default_factory=dict)  # links between switches, by direction
     watched: Any = None  # result of the request's ``watch``; None if the run did not begin
     bytes_read: list[list[int]] = field(default_factory=list)  # per node, per memory port
     bytes_written: list[list[int]] = field(default_factory=list)  # per node, per memory port

@@ -36,8 +36,10 @@ from fanin.sim.network import NetworkConfig
 from fanin.sim.nic.outside import InterfaceSwitch
 from fanin.sim.nic.pace import Pace
 from fanin.sim.switch.base import Switch
-from fanin.sim.switch.make import make_switch
+from fanin.sim.switch.make import make_switch, make_tree
 from fanin.sim.switch.operations import Operations, times_of
+from fanin.sim.tree import SwitchTree, members_of
+from fanin.tree import TreeSwitch, levels_of, max_members_of, tree_of
 from fanin.wire.aggregation import AGGREGATION, Kind, header_length
 
 Int32 = npt.NDArray[np.int32]
@@ -131,11 +133,15 @@ class Cosim:
         network = network or NetworkConfig()
         program = self.program(network)
         (job,) = deployment_of(program, course).jobs
-        make = self._switch(network, program)
-        nodes = len(self.here)
+        parts = tree_of(network.racks, job=job.id, base=job.base, slots=job.slots) if network.racks else []
+        make: Callable[[], Switch | SwitchTree]
+        if parts:
+            make = functools.partial(make_tree, parts, kind=network.switch, config=program)
+        else:
+            make = functools.partial(self._switch(network, program), len(self.here))
         training = {"loss": loss, "rate": rate, "decay": decay}
         configure = [
-            self._configure(shape, training, job, worker, network, course.model) for worker in self.here
+            self._configure(shape, training, job, worker, network, course.model, parts) for worker in self.here
         ]
         phases: list[PhaseResult] = []
 
@@ -154,7 +160,7 @@ class Cosim:
                     *self._phases(self._epoch(shape, models), epochs, course),
                 ],
                 longest_wait=self._longest_wait(network),
-                switch=functools.partial(make, nodes),
+                switch=make,
                 jobs=[job],
                 watch=Operations,
                 paced=False,
@@ -189,8 +195,9 @@ class Cosim:
         """Return the switch program for these nodes; its default deployment has the one job."""
         node = self.config
         slots = node.slots if network.slots is None else network.slots
+        workers = self.workers if network.racks is None else max_members_of(network.racks)
         return ProgramConfig(
-            protocol=node.protocol, workers=self.workers, slots=slots, values=node.values, encap=node.encap
+            protocol=node.protocol, workers=workers, slots=slots, values=node.values, encap=node.encap
         )
 
     def _switch(self, network: NetworkConfig, program: ProgramConfig) -> Callable[[int], Switch]:
@@ -209,7 +216,8 @@ class Cosim:
         link = network.link
         host = link.host_ns + MAX_JITTER_MEANS * link.host_jitter_ns
         trip = 2 * (link.delay_ns + link.late_ns + host) + network.switch_ns
-        return 4 * self._cycles(trip + network.ceiling_ns)
+        levels = 1 if network.racks is None else levels_of(network.racks)
+        return 4 * self._cycles((2 * levels - 1) * trip + network.ceiling_ns)
 
     def _configure(
         self,
@@ -219,14 +227,20 @@ class Cosim:
         worker: int,
         network: NetworkConfig,
         model: Int32 | None,
+        parts: Sequence[TreeSwitch],
     ) -> HostProgram:
+        bit, switch = 1 << worker, SWITCH
+        if parts:
+            member, switch = members_of(parts)[worker]
+            bit = member.bitmap
         node_job = NodeJob(
             id=job.id,
             base=job.base,
             slots=job.slots,
-            member=1 << worker,
+            member=bit,
+            worker=worker,
             own=worker_endpoint(worker),
-            switch=SWITCH,
+            switch=switch,
             timeout=self._cycles(network.ceiling_ns),
             adaptive=network.adaptive,
             retries=network.retries,

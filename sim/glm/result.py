@@ -201,6 +201,8 @@ def options_json(training: GlmTraining) -> dict[str, Any]:
     """Return the inputs of a training by name, configurations as dictionaries: ``options`` of run.json."""
     network = vars(training.network) | {"link": vars(training.network.link)}
     network.pop("make_switch")
+    if training.network.racks is None:
+        network.pop("racks")
     hbm = vars(training.hbm) if training.hbm else None
     return vars(training) | {
         "loss": training.loss.name.lower(),
@@ -219,4 +221,5 @@ def observations(run: TrainRun) -> dict[str, Any]:
         "links": raw.links,
         "switch": raw.switch,
         "jobs": raw.jobs,
+        **({"trunks": raw.trunks} if raw.trunks else {}),
     }
