@@ -181,6 +181,7 @@ def train(
     ports: str | None = None,
     worker: str | None = None,
     slowdown: float = 1000.0,
+    racks: str | None = None,
     switch: str = "embedded",
     protocol: str = "p4sgd",
     encap: str = "l2",

@@ -87,6 +87,8 @@ RUN = Kind(
         PCAP_FILE,
         JOB_FILE,
         PROGRAM_FILE,
+        "frames-*.pcap",
+        "job-*.json",
         *(f"{CLASSES_FOLDER}/*/{name}" for name in (RUN_FILE, TRACE_FILE, PCAP_FILE, JOB_FILE, PROGRAM_FILE)),
     ),
     ignored=("fanin", "options.data"),

@@ -77,12 +77,7 @@ class Fabric:
         result.watched = exchange.watched(result.cycles)
         if isinstance(self._switch, SwitchTree):
             assert isinstance(self._network, TreeNetwork)
-            result.trunks = self._network.trunk_statistics()
-            result.switch = {
-                f"{name}: {counter}": value
-                for name, counters in self._switch.counters().items()
-                for counter, value in counters.items()
-            }
+            result.switches, result.trunks = self._switch.counters(), self._network.trunk_statistics()
             return
         with contextlib.suppress(ToolFailed, InputError):  # the switch itself may have failed
             result.switch = self._switch.counters().as_dict()

@@ -156,7 +156,10 @@ class RunResult:
     links: list[dict[str, dict[str, int]]] = field(default_factory=list)  # per node: up, down
     switch: dict[str, int] = field(default_factory=dict)  # counters of the switch
     jobs: dict[int, dict[str, int]] = field(default_factory=dict)  # counters of the switch by job
-    trunks: dict[str, dict[str, int]] = field(default_factory=dict)  # links between switches, by direction
+    switches: dict[str, dict[str, int]] = field(default_factory=dict)  # of a tree: counters by switch
+    trunks: dict[str, dict[str, int]] = field(
+        default_factory=dict
+    )  # of a tree: links of switches, by direction
     watched: Any = None  # result of the request's ``watch``; None if the run did not begin
     bytes_read: list[list[int]] = field(default_factory=list)  # per node, per memory port
     bytes_written: list[list[int]] = field(default_factory=list)  # per node, per memory port

@@ -133,7 +133,7 @@ class Cosim:
         network = network or NetworkConfig()
         program = self.program(network)
         (job,) = deployment_of(program, course).jobs
-        parts = tree_of(network.racks, job=job.id, base=job.base, slots=job.slots) if network.racks else []
+        parts = self.tree(network, job)
         make: Callable[[], Switch | SwitchTree]
         if parts:
             make = functools.partial(make_tree, parts, kind=network.switch, config=program)
@@ -199,6 +199,11 @@ class Cosim:
         return ProgramConfig(
             protocol=node.protocol, workers=workers, slots=slots, values=node.values, encap=node.encap
         )
+
+    @staticmethod
+    def tree(network: NetworkConfig, job: Job) -> list[TreeSwitch]:
+        """Return the switches of the tree, with their parts of the job; empty for a single switch."""
+        return tree_of(network.racks, job=job.id, base=job.base, slots=job.slots) if network.racks else []
 
     def _switch(self, network: NetworkConfig, program: ProgramConfig) -> Callable[[int], Switch]:
         """Return the function that makes the switch from a number of ports."""

@@ -109,7 +109,7 @@ def _combine_counters(before: list[dict[str, int]], after: list[dict[str, int]])
 
 
 def _combine(before: RunResult, after: RunResult) -> RunResult:
-    names = ("frames", "links", "switch", "jobs")
+    names = ("frames", "links", "switch", "jobs", "switches", "trunks")
     sums = {name: add_counts(getattr(before, name), getattr(after, name)) for name in names}
     return RunResult(
         phases=after.phases,

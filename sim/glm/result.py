@@ -140,10 +140,10 @@ class TrainResult:
         """Frames that a node or the switch dropped: corrupt, malformed, foreign or stale."""
         raw = self.run.raw
         nodes = self.total(*(name for name in self.run.counters[0] if name.startswith("bad_")), "stale")
-        switch = (
-            raw.switch["malformed"] + raw.switch["foreign"] + sum(job["stale"] for job in raw.jobs.values())
-        )
-        return nodes + switch + sum(link["up"]["fcs_errors"] for link in raw.links)
+        switches = list(raw.switches.values()) or [raw.switch, *raw.jobs.values()]
+        dropped = sum(counts.get(name, 0) for counts in switches for name in ("malformed", "foreign", "stale"))
+        links = [*(link["up"] for link in raw.links), *raw.trunks.values()]
+        return nodes + dropped + sum(link["fcs_errors"] for link in links)
 
     @property
     def warning(self) -> str:
@@ -221,5 +221,5 @@ def observations(run: TrainRun) -> dict[str, Any]:
         "links": raw.links,
         "switch": raw.switch,
         "jobs": raw.jobs,
-        **({"trunks": raw.trunks} if raw.trunks else {}),
+        **({"switches": raw.switches, "trunks": raw.trunks} if raw.switches else {}),
     }

@@ -21,8 +21,8 @@ Arrival = tuple[int, int, bytes]  # ns, port, frame
 class Recording:
     """Capture at a switch: frames received, and frames sent by port, in order of time.
 
-    - ``received``: frames from members of the jobs.
-    - ``sent``: frames from the switch to members, by port.
+    - ``received``: frames from members of the jobs and, below the root of a tree, from the parent.
+    - ``sent``: frames from the switch to these, by port.
     - ``unrelated``: number of other frames.
     """
 
@@ -33,8 +33,8 @@ class Recording:
     @classmethod
     def split(cls, path: Path, deployment: Deployment) -> Recording:
         """Read a capture and split it by the frames' sources. Raises InputError if no member sent a frame."""
-        members = [member for job in deployment.jobs for member in job.members]
-        ports = {_mac(member.endpoint.mac): member.port for member in members}
+        stations = [station for job in deployment.jobs for station in job.stations]
+        ports = {_mac(station.endpoint.mac): station.port for station in stations}
         switch = _mac(deployment.switch.mac)
         received: list[Arrival] = []
         sent: dict[int, list[Timed]] = {}

@@ -183,10 +183,26 @@ def _counters(result: TrainResult) -> dict[str, list[list[str]]]:
             for direction, counts in link.items()
         ]
         tables["Links"] = link_rows
+    if raw.switches:
+        return tables | _tree_counters(raw.switches, raw.trunks)
     jobs = {f"job {job}: {name}": value for job, counts in raw.jobs.items() for name, value in counts.items()}
     switch_rows = [["counter", "value"]]
     switch_rows += [[name, f"{value:,}"] for name, value in (raw.switch | jobs).items()]
     return tables | {"Switch": switch_rows}
+
+
+def _tree_counters(
+    switches: Mapping[str, Mapping[str, int]], trunks: Mapping[str, Mapping[str, int]]
+) -> dict[str, list[list[str]]]:
+    """Return the counters of a tree's switches, a column each, and of the links between them, a row each."""
+    counters, frames = next(iter(switches.values())), next(iter(trunks.values()))
+    rows = [["counter", *switches]]
+    rows += [[name, *(f"{each[name]:,}" for each in switches.values())] for name in counters]
+    trunk_rows = [["link to the parent", "direction", *frames]]
+    trunk_rows += [
+        [*name.split(), *(f"{value:,}" for value in counts.values())] for name, counts in trunks.items()
+    ]
+    return {"Switches": rows, "Links between switches": trunk_rows}
 
 
 def _epochs(result: TrainResult) -> list[list[str]]:

@@ -9,6 +9,7 @@ from fanin.job import SWITCH
 from fanin.report.perfetto import Trace
 from fanin.sim.glm.result import TrainResult
 from fanin.sim.network import LinkConfig
+from fanin.tree import tree_of
 from fanin.wire.aggregation import AggPacket, Kind, decode_payload, header_length, payload_length
 from fanin.wire.ethernet import FCS_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
 
@@ -42,10 +43,20 @@ def train_trace(result: TrainResult, frames: Iterable[tuple[int, bytes]]) -> str
 
 
 class _Packets:
-    """Adds packets on the switch's links to a trace, with their meaning in the protocol."""
+    """Adds packets on the switch's links to a trace, with their meaning in the protocol.
+
+    The switch of a tree is its root, whose members are switches.
+    """
 
     def __init__(self, trace: Trace, result: TrainResult):
-        node = result.training.node
+        node, racks = result.training.node, result.training.network.racks
+        root = tree_of(racks, job=0, base=0, slots=1)[0] if racks else None
+        self._own_mac = (root.endpoint if root else SWITCH).mac.to_bytes(_MAC, "big")
+        members = zip(root.part.members, root.members, strict=True) if root else ()
+        self._names = {member.endpoint.mac: str(name) for member, name in members}
+        self._bits = (
+            {member.bitmap: self._names[member.endpoint.mac] for member in root.part.members} if root else {}
+        )
         self._trace, self._header, self._values = trace, header_length(node.encap), node.values
         self._link: LinkConfig = result.training.network.link
         self._sent: set[tuple[Kind, int, int, int]] = set()  # packets from workers: kind, worker, slot, round
@@ -64,15 +75,17 @@ class _Packets:
             wire_ns = self._link.duration(size) / 1000
             facts = {"slot": packet.slot, "round": packet.round, "bitmap": packet.bitmap}
             kind = Kind(packet.kind)
-            if frame[:_MAC] == SWITCH.mac.to_bytes(_MAC, "big"):
-                worker = packet.bitmap.bit_length() - 1
-                name = self._packet_name(kind, worker, packet, time)
+            if frame[:_MAC] == self._own_mac:
+                sender = packet.bitmap.bit_length() - 1
+                name = self._packet_name(kind, sender, packet, time)
+                source = self._bits.get(packet.bitmap, f"node {sender}")
                 # The capture time is that of the last bit received, or of the first bit sent.
-                self._trace.slice("switch", f"from node {worker}", name, time - wire_ns, time, **facts)
+                self._trace.slice("switch", f"from {source}", name, time - wire_ns, time, **facts)
             else:
-                worker = int.from_bytes(frame[_MAC - 2 : _MAC], "big") - 1
+                mac = int.from_bytes(frame[:_MAC], "big")
+                target = self._names.get(mac, f"node {(mac & 0xFFFF) - 1}")
                 self._end_allreduce(kind, packet, time)
-                self._trace.slice("switch", f"to node {worker}", kind.name, time, time + wire_ns, **facts)
+                self._trace.slice("switch", f"to {target}", kind.name, time, time + wire_ns, **facts)
 
     def _packet_name(self, kind: Kind, worker: int, packet: AggPacket, time: float) -> str:
         """Return the display name of a worker's packet, marked if the packet is a repetition."""

@@ -15,6 +15,7 @@ from fanin.base.scratch import write_file
 from fanin.glm.run.files import (
     COUNT_FIELDS,
     NO_RECOVERY,
+    tree_files,
     write_failure,
     write_json,
     write_model,
@@ -58,7 +59,8 @@ from fanin.sim.glm.result import GlmTraining, TrainResult
 from fanin.sim.glm.train import Trainer
 
 DIFFERS = "the RTL's model differs from the golden model"
-_SCRATCH_PCAP = f".fanin-{PCAP_FILE}"  # name during writing
+_SCRATCH = ".fanin-"  # before a capture's name during writing
+_SCRATCH_PCAP = f"{_SCRATCH}{PCAP_FILE}"
 
 
 def execute(
@@ -283,12 +285,13 @@ class _Command:
             self._history(part),
             lambda: write_unfinished(folder, trainer, attempts.as_json()),
         )
-        list_files(folder, RUN.files)
+        of_tree = tree_files(trainer, attempts.course())
+        list_files(folder, (*RUN.files, *of_tree))
         write_unfinished(folder, trainer, attempts.as_json())
-        pcap = folder / _SCRATCH_PCAP
-        end = _failure_or_run(lambda: attempts.train(self._reporter, pcap))
-        if pcap.exists():
-            pcap.replace(folder / PCAP_FILE)
+        end = _failure_or_run(lambda: attempts.train(self._reporter, folder / _SCRATCH_PCAP))
+        for name in (PCAP_FILE, *of_tree):
+            if (scratch := folder / f"{_SCRATCH}{name}").exists():
+                scratch.replace(folder / name)
         write_switch(folder, trainer, attempts.course())
         return self._finish(trainer, folder, end, attempts.earlier, attempts.as_json())
 

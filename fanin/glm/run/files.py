@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ from fanin.glm.run.diagnosis import diagnose
 from fanin.glm.run.options import GlmOptions
 from fanin.glm.run.setup import lacking
 from fanin.glm.run.state import training_of
+from fanin.p4.aggregation import ProgramConfig
 from fanin.p4.companions import dissector
-from fanin.p4.deployment import deployment_json
+from fanin.p4.deployment import Deployment, Port, deployment_json
 from fanin.p4.emit import program_text
 from fanin.report.failure import failure_page
 from fanin.runs.call import Call
@@ -38,16 +39,18 @@ from fanin.runs.unfinished import UNFINISHED, cause_of
 from fanin.sim.capture import read_capture
 from fanin.sim.cosim.process import result_of
 from fanin.sim.cosim.run import RunResult
-from fanin.sim.glm.cosim import deployment_of
+from fanin.sim.glm.cosim import Cosim, deployment_of
 from fanin.sim.glm.course import Course
 from fanin.sim.glm.result import TrainResult, observations, options_json
 from fanin.sim.glm.train import Trainer
+from fanin.tree import TreeSwitch
 
 NO_RECOVERY: Mapping[str, Any] = {}  #: fields about states and restarts of a run that has none
 
 #: Fields of run.json that also count events before a stop, so that they differ if the run is repeated whole.
 COUNT_FIELDS = (
-    *("counters", "links", "switch", "jobs", "first_packet", "packets", "retransmissions", "duplicates"),
+    *("counters", "links", "switch", "jobs", "switches", "trunks", "first_packet"),
+    *("packets", "retransmissions", "duplicates"),
     *("frames_rejected", "clamps", "cycles", "utilization", "allreduce_ns", "epochs", "restarts", "job"),
 )
 
@@ -115,12 +118,39 @@ def write_model(folder: Path, model: GlmModel) -> None:
 
 
 def write_switch(folder: Path, trainer: Trainer, course: Course) -> None:
-    """Write the switch's program and its job, for ``fanin p4 run --recorded``."""
-    deployment = deployment_of(trainer.nodes.program(trainer.training.network), course)
-    assert deployment.program is not None
-    write_file(folder / PROGRAM_FILE, program_text(deployment.program))
-    write_file(folder / SWITCH_DISSECTOR_FILE, dissector(deployment.program))
-    write_file(folder / JOB_FILE, deployment_json(deployment))
+    """Write the switch's program and its job, for ``fanin p4 run --recorded``; of a tree a job per switch."""
+    program, parts = _program(trainer, course), _parts(trainer, course)
+    write_file(folder / PROGRAM_FILE, program_text(program))
+    write_file(folder / SWITCH_DISSECTOR_FILE, dissector(program))
+    deployments = [
+        Deployment(part.endpoint, tuple(Port(s.port) for s in part.part.stations), (part.part,), program)
+        for part in parts
+    ] or [deployment_of(trainer.nodes.program(trainer.training.network), course)]
+    names = [JOB_FILE, *_tree_names(JOB_FILE, parts)]
+    for name, deployment in zip(names, deployments, strict=True):
+        write_file(folder / name, deployment_json(deployment))
+
+
+def tree_files(trainer: Trainer, course: Course) -> list[str]:
+    """Return the names of the files of switches below the root; empty for a single switch."""
+    return [name for file in (PCAP_FILE, JOB_FILE) for name in _tree_names(file, _parts(trainer, course))]
+
+
+def _program(trainer: Trainer, course: Course) -> ProgramConfig:
+    program = deployment_of(trainer.nodes.program(trainer.training.network), course).program
+    assert program is not None
+    return program
+
+
+def _parts(trainer: Trainer, course: Course) -> list[TreeSwitch]:
+    """Return the switches of a tree; empty for a single switch."""
+    network = trainer.training.network
+    return Cosim.tree(network, deployment_of(trainer.nodes.program(network), course).jobs[0])
+
+
+def _tree_names(file: str, parts: Sequence[TreeSwitch]) -> list[str]:
+    """Return the names of a file of each switch below the root, such as ``frames-switch-0.pcap``."""
+    return [Path(file).with_stem(f"{Path(file).stem}-{part.name}").name for part in parts[1:]]
 
 
 def write_json(folder: Path, value: dict[str, Any]) -> dict[str, Any]:

@@ -116,6 +116,13 @@ class GlmOptions(LinkOptions, WaveOptions, RunOptions):
         "N",
         trait=PORTS,
     )
+    racks: str | None = option(
+        NETWORK,
+        None,
+        "a tree of switches, which decides workers: 4x8 has four racks of eight below a root; 2x4x8, 1+2",
+        "GxM",
+        trait=LINKS,
+    )
     switch: SwitchKind = option(NETWORK, SwitchKind.EMBEDDED, "switch that aggregates")
     protocol: Protocol = option(NETWORK, Protocol.P4SGD, "event that frees a slot; switchml: the baseline")
     encap: Encap = option(NETWORK, Encap.L2, "raw Ethernet, or UDP over IPv4")

@@ -34,6 +34,8 @@ from fanin.sim.network import (
     check_delay,
 )
 from fanin.sim.nic.pace import MAX_SLOWDOWN
+from fanin.sim.switch.base import SwitchKind
+from fanin.tree import parse_shape, workers_of
 from fanin.wire.aggregation import Encap
 
 _OWN_NETWORK = "does not apply with --on: boards have their own network"
@@ -102,7 +104,9 @@ def _at_interfaces(options: GlmOptions) -> GlmTraining:
     """
     if options.ports is None:
         options.refuse(lacking(options))
-        return glm_training(options)
+        return glm_training(options) if options.racks is None else _in_racks(options)
+    if options.racks is not None:
+        raise InputError("--racks needs simulated switches; it cannot be given with --ports")
     from fanin.sim.nic.outside import check_interfaces
 
     ports = tuple(options.ports.split(","))
@@ -113,6 +117,21 @@ def _at_interfaces(options: GlmOptions) -> GlmTraining:
     if not local_workers:
         options = dataclasses.replace(options, workers=len(ports))
     return glm_training(options, ports=ports, here=local_workers, longest_timeout_ns=PORTS_TIMEOUT_NS)
+
+
+def _in_racks(options: GlmOptions) -> GlmTraining:
+    """Return the training on a tree of simulated switches. Raises InputError."""
+    try:
+        racks = parse_shape(options.racks or "")
+    except ValueError as error:
+        raise InputError(f"--racks: {error}") from error
+    workers = workers_of(racks)
+    if "workers" in options.given and options.workers != workers:
+        raise InputError(f"--workers {options.workers}: --racks {options.racks} has {workers}")
+    if options.switch is SwitchKind.BMV2:
+        raise InputError("--racks: not with --switch bmv2; embedded and reference make trees")
+    training = glm_training(dataclasses.replace(options, workers=workers))
+    return dataclasses.replace(training, network=dataclasses.replace(training.network, racks=racks))
 
 
 def _workers_here(options: GlmOptions, ports: int) -> tuple[int, ...]:

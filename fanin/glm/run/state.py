@@ -21,6 +21,7 @@ from fanin.sim.switch.operations import OperationTimes, times_of
 
 COMMAND = "fanin train"
 _COUNTS = ("cycles", "frames", "links", "switch")  # of a RunResult
+_TREE_COUNTS = ("switches", "trunks")  # of a run on a tree of switches
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ def save(folder: Path, about: About, history: History) -> str:
         "jobs": raw.jobs,
         "first_packet": times_of(raw).first_packet,
         **{name_of_count: getattr(raw, name_of_count) for name_of_count in _COUNTS},
+        **{name_of_count: getattr(raw, name_of_count) for name_of_count in _TREE_COUNTS if raw.switches},
     }
     list_files(folder, [name])
     save_state(folder / name, fields, {"model": history.model, "allreduce_ns": history.allreduce_ns})
@@ -106,7 +108,8 @@ def load(path: Path) -> State:
 
 def _state(fields: Mapping[str, Any], arrays: Arrays) -> State:
     """Build a state from its file's content. Raises Python's own errors for other content."""
-    raw = RunResult(**{name: fields[name] for name in _COUNTS})
+    tree = {name: fields[name] for name in _TREE_COUNTS if name in fields}
+    raw = RunResult(**{name: fields[name] for name in _COUNTS}, **tree)
     raw.watched = OperationTimes(first_packet=fields["first_packet"])
     raw.jobs = {int(job): counts for job, counts in fields["jobs"].items()}
     history = History(
