@@ -42,6 +42,18 @@ def parse_shape(text: str) -> Shape:
     return shape
 
 
+def shape_of(value: object) -> Shape:
+    """Return the shape that JSON has as a number or nested lists. Raises ValueError."""
+    if isinstance(value, list):
+        shape: Shape = tuple(map(shape_of, value))
+    elif isinstance(value, int):
+        shape = value
+    else:
+        raise ValueError(f"a tree must be a number or a list, not {value!r}")
+    check_shape(shape)
+    return shape
+
+
 def check_shape(shape: Shape) -> None:
     """Raise ValueError for a switch with too many members or none, and for too many levels."""
     if levels_of(shape) > MAX_LEVELS:

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from fanin.job import Job, Member, Uplink, check_jobs, worker_endpoint
-from fanin.tree import check_shape, levels_of, parse_shape, switch_endpoint, tree_of, workers_of
+from fanin.tree import check_shape, levels_of, parse_shape, shape_of, switch_endpoint, tree_of, workers_of
 from fanin.wire.ethernet import Endpoint
 
 
@@ -51,6 +51,13 @@ def test_a_wrong_shape_is_refused(text, cause):
 def test_a_shape_of_too_many_levels_is_refused_in_python_too():
     with pytest.raises(ValueError, match="at most 4 levels of switches, not 5"):
         check_shape(((((1,),),),))
+
+
+@pytest.mark.parametrize("value", ["4", None, [], [4, "x"], [[[[[1]]]]], 33, 0])
+def test_json_of_another_kind_is_no_shape(value):
+    with pytest.raises(ValueError, match=r"a tree|a switch"):
+        shape_of(value)
+    assert shape_of([[1, 2], 3]) == ((1, 2), 3)
 
 
 def test_every_switch_of_a_tree_has_its_part():

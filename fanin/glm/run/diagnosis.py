@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from fanin.runs.diagnosis import Diagnosis
 from fanin.runs.output import table
 from fanin.runs.states import STATES
 from fanin.sim.switch.operations import Step, steps_of
+from fanin.tree import shape_of, tree_of
 from fanin.wire.aggregation import Protocol
 
 
@@ -87,6 +88,55 @@ class Packets:
         ]
 
 
+def switches_of(run: Record) -> list[list[str]]:
+    """Return a header and a row per switch of a tree: how far its members' and its parent's packets got.
+
+    Empty for a run with one switch.
+    """
+    if "switches" not in run.value:
+        return []
+    switches, trunks = run.record("switches"), run.record("trunks")
+    rows = [["switch", *_SWITCH_COLUMNS.values(), "lost up", "lost down"]]
+    for name in switches.value:
+        counts = switches.record(name).counts()
+        lost = ["–", "–"]
+        if f"{name} up" in trunks.value:
+            lost = [f"{_lost(trunks.record(f'{name} {way}').counts()):,}" for way in ("up", "down")]
+        rows.append([name, *(f"{counts[key]:,}" for key in _SWITCH_COLUMNS), *lost])
+    return rows
+
+
+#: Columns of a table of switches, by a switch's counter.
+_SWITCH_COLUMNS = {
+    "aggregated": "AGGs",
+    "acknowledged": "ACKs",
+    "to_parent": "to parent",
+    "to_parent_again": "again",
+    "results": "RESULTs",
+    "confirms": "CONFIRMs",
+}
+
+
+def waiting_switches(run: Record) -> Iterator[str]:
+    """Yield a line for each switch of a tree that lacks packets of its own members, which are behind others."""
+    if "switches" not in run.value:
+        return
+    switches = run.record("switches")
+    counts = {name: switches.record(name).counts() for name in switches.value}
+    racks = run.record("options").record("network").value["racks"]
+    parts = run.build(lambda: tree_of(shape_of(racks), job=0, base=0, slots=1))
+    for counter, kind in (("aggregated", "AGG"), ("acknowledged", "ACK")):
+        rounds = max(-(-counts[part.name][counter] // len(part.members)) for part in parts)
+        lacking = {part.name: rounds * len(part.members) - counts[part.name][counter] for part in parts}
+        for part in parts:
+            if lacking[part.name] and not any(lacking.get(str(member)) for member in part.members):
+                yield f"{part.name} lacks {lacking[part.name]:,} {kind}s of its {len(part.members)} members"
+
+
+def _lost(link: Mapping[str, int]) -> int:
+    return link["dropped"] + link["fcs_errors"]
+
+
 def packets_of(run: Record) -> Packets | None:
     """Return the packets of a run from its ``run.json``; None if nodes or links were not counted."""
     counted = _counters_of(run)
@@ -142,10 +192,14 @@ def diagnose(run: Record, folder: Path) -> Diagnosis:
         lines.insert(0, f"ended: {epochs:,} epochs, {'' if exact else 'NOT '}bit-exact with the golden model")
     if packets:
         lines += ["", *table(packets.rows(), right=range(1, 8), indent="").split("\n")]
+    if switches := switches_of(run):
+        lines += ["", *table(switches, right=range(1, len(switches[0])), indent="").split("\n")]
+        lines += waiting_switches(run) if error else ()
     facts = {
         "error": error,
         "nodes": [asdict(node) for node in nodes],
         "packets": [asdict(node) for node in packets.nodes] if packets else None,
+        **({"switches": run.value["switches"]} if switches else {}),
     }
     return Diagnosis(error, facts, lines, resume)
 

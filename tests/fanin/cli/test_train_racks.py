@@ -73,6 +73,20 @@ def test_a_stopped_worker_and_a_resumed_run(tmp_path, folder):
     assert results[0] == json.loads((folder / "run.json").read_text())["switches"]["switch"]["results"]
 
 
+def test_the_doctor_names_the_rack_that_stopped(tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert run(*OPTIONS, "--epochs", 2, "--stop", "3:2e-5", "--retries", 4, "-o", folder) == 1
+    assert "node 3 stopped" in capsys.readouterr().err
+    assert main(["doctor", str(folder)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    heading = [number for number, line in enumerate(lines) if line.startswith("switch  ")]
+    rows = [line.split() for line in lines[heading[0] : heading[0] + 4]]
+    assert [row[0] for row in rows] == ["switch", "switch", "switch-0", "switch-1"]
+    assert int(rows[3][2]) < int(rows[2][2]), "ACKs of the second rack"
+    assert lines[heading[0] + 4].startswith("switch-1 lacks ")
+    assert lines[heading[0] + 4].endswith(" ACKs of its 2 members")
+
+
 @pytest.mark.parametrize(
     ("words", "cause"),
     [
