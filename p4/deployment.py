@@ -110,7 +110,7 @@ def load_deployment(path: Path) -> Deployment:
     record = open_record(path)
     deployment = record.build(
         lambda: Deployment(
-            _endpoint(record.record("switch")),
+            read_endpoint(record.record("switch")),
             tuple(map(_port, record.records("ports"))),
             tuple(map(_job, record.records("jobs"))),
             _program(record.record("program")) if "program" in record.value else None,
@@ -120,7 +120,8 @@ def load_deployment(path: Path) -> Deployment:
     return deployment
 
 
-def _endpoint(record: Record) -> Endpoint:
+def read_endpoint(record: Record) -> Endpoint:
+    """Read ``mac``, and ``ip`` and ``udp_port`` if they are given. Raises InputError."""
     mac, ip = record.text("mac"), record.text("ip", default="0.0.0.0")
     if not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", mac):
         raise record.error(f'"mac" must be like 02:00:00:00:00:01, not {json.dumps(mac)}')
@@ -143,13 +144,14 @@ def _program(record: Record) -> ProgramConfig:
     )
 
 
-def _port_number(record: Record) -> int:
-    return record.integer("port", high=MAX_PORT + 1)
+def read_port(record: Record, name: str = "port") -> int:
+    """Read the number of a port. Raises InputError."""
+    return record.integer(name, high=MAX_PORT + 1)
 
 
 def _port(record: Record) -> Port:
     return Port(
-        _port_number(record),
+        read_port(record),
         record.text("speed", SPEEDS, default=Port.speed),
         record.text("fec", FECS, default=Port.fec),
     )
@@ -157,7 +159,7 @@ def _port(record: Record) -> Port:
 
 def _job(record: Record) -> Job:
     members = [
-        Member(_port_number(member), member.integer("bitmap"), _endpoint(member))
+        Member(read_port(member), member.integer("bitmap"), read_endpoint(member))
         for member in record.records("members")
     ]
     identities = [(member.port, member.bitmap) for member in members]
@@ -168,5 +170,5 @@ def _job(record: Record) -> Job:
     uplink = None
     if "uplink" in record.value:
         link = record.record("uplink")
-        uplink = Uplink(_port_number(link), link.integer("bitmap"), _endpoint(link))
+        uplink = Uplink(read_port(link), link.integer("bitmap"), read_endpoint(link))
     return record.build(lambda: Job(number, base, slots, tuple(members), uplink))

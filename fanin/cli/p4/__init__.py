@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from fanin.cli.p4 import allreduce, check, emit, job, run, serve, stf
+from fanin.cli.p4 import allreduce, check, emit, job, run, serve, stf, tree
 
-PARTS = (emit, check, allreduce, run, stf, serve, job)
+PARTS = (emit, tree, check, allreduce, run, stf, serve, job)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

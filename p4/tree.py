@@ -1,0 +1,124 @@
+"""A fabric's file, ``TREE.toml``: the switches of an aggregation tree, their members and links
+(docs/systems/trees.md, "A fabric's file").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import count
+from pathlib import Path
+
+from fanin.base.records import Record, read_toml
+from fanin.job import JOBS, SLOTS, Job, Member, Uplink
+from fanin.p4.deployment import Deployment, Port, read_endpoint, read_port
+from fanin.tree import MAX_LEVELS, TreeSwitch
+from fanin.wire.aggregation import MAX_WORKERS
+from fanin.wire.ethernet import Endpoint
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")  # also of a file
+
+
+def load_tree(path: Path) -> list[TreeSwitch]:
+    """Read a fabric's file. Return its switches, the root first and parents before their members.
+
+    Workers are numbered in the order in which the file reaches them from the root. Raises InputError that names
+    the file, the switch and the cause.
+    """
+    record = Record(str(path), "", read_toml(path))
+    job, base, slots = (record.integer(name, high=high) for name, high in _JOB.items())
+    switches = record.record("switch")
+    entries = {name: switches.record(name) for name in switches.value}
+    for name in entries:
+        if not _NAME.fullmatch(name):
+            raise switches.error(f"{name!r} must be up to 32 letters, digits, _ and -")
+    tree = _Tree(entries, {name: read_endpoint(entry) for name, entry in entries.items()})
+    record.build(lambda: Job(job, base, slots, (Member(0, 1, Endpoint(2, 0)),)))
+    parts = [tree.part(name, job, base, slots) for name in tree.order(record)]
+    record.finish()
+    return parts
+
+
+_JOB = {"job": JOBS, "base": SLOTS, "slots": SLOTS + 1}  # fields of the whole tree, with their limits
+
+
+def deployments(parts: list[TreeSwitch]) -> dict[str, Deployment]:
+    """Return the deployment of each switch, by its name; its ports are those of the tree."""
+    return {
+        part.name: Deployment(part.endpoint, tuple(Port(s.port) for s in part.part.stations), (part.part,))
+        for part in parts
+    }
+
+
+class _Tree:
+    """Switches of a file: ``entries`` and ``endpoints`` by name."""
+
+    def __init__(self, entries: Mapping[str, Record], endpoints: Mapping[str, Endpoint]):
+        self._entries, self._endpoints = entries, endpoints
+        self._members = {name: entry.records("members") for name, entry in entries.items()}
+        self._parents: dict[str, tuple[str, int]] = {}  # by switch: its parent, and its bit there
+        self._workers = count()
+        for name, members in self._members.items():
+            self._read_members(name, members)
+
+    def order(self, record: Record) -> list[str]:
+        """Return the switches below the root in the order of the file, the root first."""
+        roots = [name for name in self._entries if name not in self._parents]
+        if len(roots) != 1:
+            found = (
+                f"{', '.join(roots)} are nobody's members" if roots else "each is another's member, in a loop"
+            )
+            raise record.error(f"a tree must have one root: {found}")
+        order = list(self._below(roots[0], 1))
+        if loop := [name for name in self._entries if name not in order]:
+            raise record.error(f"a tree must have no loop: {', '.join(loop)} cannot be reached from {roots[0]}")
+        return order
+
+    def part(self, name: str, job: int, base: int, slots: int) -> TreeSwitch:
+        """Return a switch with its part of the job."""
+        entry, uplink = self._entries[name], None
+        if name in self._parents:
+            parent, bit = self._parents[name]
+            uplink = Uplink(read_port(entry, "uplink"), 1 << bit, self._endpoints[parent])
+        elif "uplink" in entry.value:
+            raise entry.error('"uplink" is the port to a parent, and the root has none')
+        members, names = [], list[int | str]()
+        for place, member in enumerate(self._members[name]):
+            below = member.text("switch") if "switch" in member.value else None
+            endpoint = self._endpoints[below] if below else read_endpoint(member)
+            members.append(Member(read_port(member), 1 << self._bit(member, place), endpoint))
+            names.append(below or next(self._workers))
+        ports = [station.port for station in (*members, *([uplink] if uplink else []))]
+        if twice := [port for port in ports if ports.count(port) > 1]:
+            raise entry.error(f"port {twice[0]} is used twice")
+        part = entry.build(lambda: Job(job, base, slots, tuple(members), uplink))
+        return TreeSwitch(name, self._endpoints[name], part, tuple(names))
+
+    def _read_members(self, name: str, members: list[Record]) -> None:
+        """Note the parents of the switches among the members."""
+        entry = self._entries[name]
+        if not 1 <= len(members) <= MAX_WORKERS:
+            raise entry.error(f"must have 1 to {MAX_WORKERS} members, not {len(members)}")
+        bits = [self._bit(member, place) for place, member in enumerate(members)]
+        if twice := [bit for bit in bits if bits.count(bit) > 1]:
+            raise entry.error(f"bit {twice[0]} is used twice")
+        for member, bit in zip(members, bits, strict=True):
+            if "switch" not in member.value:
+                continue
+            below = member.text("switch")
+            if below not in self._entries:
+                raise member.error(f"there is no switch {below!r}")
+            if below in self._parents:
+                raise member.error(f"switch {below!r} is also a member of {self._parents[below][0]!r}")
+            self._parents[below] = (name, bit)
+
+    def _bit(self, member: Record, place: int) -> int:
+        return member.integer("bit", high=MAX_WORKERS) if "bit" in member.value else place
+
+    def _below(self, name: str, level: int) -> Iterator[str]:
+        if level > MAX_LEVELS:
+            raise self._entries[name].error(f"is at level {level}; a tree has at most {MAX_LEVELS}")
+        yield name
+        for member in self._members[name]:
+            if "switch" in member.value:
+                yield from self._below(member.text("switch"), level + 1)
