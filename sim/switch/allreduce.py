@@ -220,7 +220,8 @@ class Simulation:
         """Run until every worker has finished; return that time. Raises CheckFailed if a packet is given up."""
         for worker in self._workers:
             self._send(worker, worker.begin(self.now), self.now)
-        while not all(worker.done for worker in self._workers):
+        unfinished = {number for number, worker in enumerate(self._workers) if not worker.done}
+        while unfinished:
             arrival_time = self._links.next_time
             if arrival_time is not None and arrival_time <= self._events[0][0]:
                 self._forward(arrival_time)
@@ -231,6 +232,8 @@ class Simulation:
                 self._send(worker, worker.receive(event, self.now), self.now)
             elif worker.timers.deadlines.get(event) == self.now:
                 self._send(worker, worker.expire(event, self.now), self.now)
+            if worker.done:
+                unfinished.discard(number)
         return self.now
 
     def _forward(self, time: int) -> None:
