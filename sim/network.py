@@ -18,7 +18,7 @@ from typing import Protocol
 
 from fanin.job import MAX_RETRIES
 from fanin.sim.switch.base import Delivery, OutsideSwitch, Switch, SwitchKind
-from fanin.tree import Shape
+from fanin.tree import Shape, levels_of
 from fanin.wire.ethernet import FCS_BYTES, GAP_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
 
 _MAX_FLIPPED_BITS = 8  # a corrupted frame has 1 to this many bits flipped
@@ -133,8 +133,11 @@ class NetworkConfig:
 
     @property
     def ceiling_ns(self) -> float:
-        """Longest time until a packet is sent again."""
-        return self.longest_timeout_ns if self.timeout_ns is None else self.timeout_ns
+        """Longest time until a packet is sent again; in a tree longer by the switches on a round trip."""
+        if self.timeout_ns is not None:
+            return self.timeout_ns
+        switches = 1 if self.racks is None else 2 * levels_of(self.racks) - 1  # that a round trip passes
+        return self.longest_timeout_ns * switches
 
 
 @dataclass

@@ -46,7 +46,7 @@ def test_sums_are_right_on_every_tree(text, kind, protocol, faults):
     rows = (
         np.random.default_rng(seed).integers(-1000, 1000, (workers_of(parse_shape(text)), 400)).astype(np.int32)
     )
-    network = NetworkConfig(link=LinkConfig(**faults), seed=seed)
+    network = NetworkConfig(link=LinkConfig(**faults), seed=seed, racks=parse_shape(text))
     result = allreduce(rows, switch=switch, program=config, network=network)
     np.testing.assert_array_equal(result.sums, rows.sum(axis=0))
     for counters in result.switches.values():
@@ -54,6 +54,7 @@ def test_sums_are_right_on_every_tree(text, kind, protocol, faults):
     dropped = sum(trunk["dropped"] for trunk in result.trunks.values())
     assert (dropped > 0) == bool(faults) or text in ("1+2", "2x2x2"), "links between switches have faults, too"
     if not faults:
+        assert result.retransmissions == 0
         inner = {name: counters for name, counters in result.switches.items() if name != "switch"}
         assert all(c["to_parent"] == 50 * (1 + protocol.acknowledges) for c in inner.values())
         assert all(trunk["frames"] == 50 * (1 + protocol.acknowledges) for trunk in result.trunks.values())

@@ -192,6 +192,7 @@ def _configuration(args: argparse.Namespace, racks: Shape) -> tuple[ProgramConfi
             retries=args.retries,
             seed=args.seed,
             switch=SwitchKind(args.switch),
+            racks=None if isinstance(racks, int) else racks,
         )
     except ValueError as error:
         raise InputError(str(error)) from error

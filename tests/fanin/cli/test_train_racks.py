@@ -75,7 +75,10 @@ def test_a_stopped_worker_and_a_resumed_run(tmp_path, folder):
 
 def test_the_doctor_names_the_rack_that_stopped(tmp_path, capsys):
     folder = tmp_path / "run"
-    assert run(*OPTIONS, "--epochs", 2, "--stop", "3:2e-5", "--retries", 4, "-o", folder) == 1
+    assert (
+        run(*OPTIONS, "--epochs", 2, "--stop", "3:2e-5", "--timeout-ns", 3000, "--retries", 4, "-o", folder)
+        == 1
+    )
     assert "node 3 stopped" in capsys.readouterr().err
     assert main(["doctor", str(folder)]) == 1
     lines = capsys.readouterr().out.splitlines()
