@@ -171,7 +171,3 @@ class RingOptions(CodecOptions, WaveOptions, RunOptions):
     output: Path = option(
         OUTPUT, Path("runs/ring"), "the run's folder", "DIR", short="-o", file_use=FileUse.OUTPUT
     )
-
-
-#: Options whose values are in ``run.json``: those of the run, without paths and a codec's parameters.
-SHOWN = (_DATA, _MODEL, _RING, CODEC, _HOSTS, _NETWORK)

@@ -21,7 +21,6 @@ from fanin.ring.run.options import (
     FRAMES,
     GBPS,
     PARTS,
-    SHOWN,
     SIZES,
     SMART,
     Platform,
@@ -154,12 +153,15 @@ def _setup(options: RingOptions, earlier: Earlier | None) -> Setup:
 
 
 def _configuration(options: RingOptions, network: Mlp, codec: CodecConfig | None) -> dict[str, Any]:
-    """Return the options by name; None for options that do not apply to such a run."""
+    """Return the options that the run's page shows, by name; None for options that do not apply to such a run.
+
+    ``pcap`` is a path, which does not describe the run. Of a codec, only its own parameters are present.
+    """
     lacking, values = _lacking(options), options.as_json()
     configuration = {
         option.name: None if option.trait in lacking else values[option.name]
         for option in options_of(RingOptions)
-        if option.group in SHOWN and option.name != "pcap" and option.name not in PARAMETERS
+        if option.group.shown and option.name != "pcap" and option.name not in PARAMETERS
     }
     configuration |= {
         "layers": widths_text(network.widths),
