@@ -20,6 +20,7 @@ from fanin.ring.run.options import (
     ADDING,
     FRAMES,
     GBPS,
+    HIDDEN,
     PARTS,
     SIZES,
     SMART,
@@ -43,7 +44,6 @@ from fanin.sim.ring.profile import WorkerProfile
 from fanin.sim.ring.schedule import Schedule
 from fanin.sim.ring.training import RingTraining
 
-HIDDEN = 128  # default units of the hidden layer
 _COPIES = 5  # of a node's values: weights, velocities, gradient, reference, the NIC's memory
 _VALUE_BYTES = 4
 _TRAINING = ("nodes", "batch", "epochs", "momentum", "decay", "seed")
