@@ -77,7 +77,7 @@ def _local_nodes(result: TrainResult) -> str:
 
 
 def _task(result: TrainResult) -> str:
-    loss, label = f"{result.training.loss.name.lower()} loss", result.against_the_rest
+    loss, label = f"{result.training.loss.key} loss", result.against_the_rest
     return loss if label is None else f"{label} against the rest, {loss}"
 
 

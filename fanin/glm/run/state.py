@@ -52,7 +52,7 @@ class State:
 def training_of(training: GlmTraining) -> dict[str, Any]:
     """Return the inputs that must be equal in all parts of a training, by name."""
     node, hbm = training.node, training.hbm
-    values = {"loss": training.loss.name.lower()}
+    values = {"loss": training.loss.key}
     values |= {name: getattr(training, name) for name in ("target", "batch", "lr", "l2", "bias", "shuffle")}
     values |= {name: getattr(training, name) for name in ("test", "seed", "workers", "precision", "vanilla")}
     values |= {name: str(getattr(node, name)) for name in ("mode", "protocol", "encap")}
