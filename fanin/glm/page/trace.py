@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fanin.glm.page.run import stage_spans
+from fanin.glm.page.page import stage_spans
 from fanin.job import SWITCH
 from fanin.report.perfetto import Trace
 from fanin.sim.glm.result import TrainResult

@@ -10,8 +10,7 @@ from typing import Any
 
 from fanin.base.scratch import write_file
 from fanin.glm.golden.model import GlmModel
-from fanin.glm.page.page import render
-from fanin.glm.page.run import report_of
+from fanin.glm.page.page import train_page
 from fanin.glm.page.trace import train_trace
 from fanin.glm.run.diagnosis import diagnose
 from fanin.glm.run.options import GlmOptions
@@ -64,7 +63,7 @@ def write_result(
     """
     values = options.as_json() | training_of(result.training)
     tables = option_tables(GlmOptions, values, lacking(options))
-    write_file(folder / REPORT_FILE, render(report_of(result, tables)))
+    write_file(folder / REPORT_FILE, train_page(result, tables))
     if (folder / PCAP_FILE).exists():
         write_file(folder / TRACE_FILE, train_trace(result, read_capture(folder / PCAP_FILE)))
     return write_json(folder, {**result.as_json(), **recovery})
