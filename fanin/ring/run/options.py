@@ -173,3 +173,8 @@ class RingOptions(CodecOptions, WaveOptions, RunOptions):
     output: Path = option(
         OUTPUT, Path("runs/ring"), "the run's folder", "DIR", short="-o", file_use=FileUse.OUTPUT
     )
+
+    @property
+    def link_gbps(self) -> float:
+        """Rate of a link in Gb/s: the given one, or that of the system."""
+        return GBPS[self.system] if self.gbps is None else self.gbps

@@ -19,7 +19,6 @@ from fanin.ring.run.layers import parse_layers, widths_text
 from fanin.ring.run.options import (
     ADDING,
     FRAMES,
-    GBPS,
     HIDDEN,
     PARTS,
     SIZES,
@@ -85,8 +84,7 @@ def resolve(options: RingOptions, call: Call) -> tuple[RingOptions, Earlier | No
     elif options.above:
         raise InputError(f"--above {options.above}: needs --groups")
     options.refuse(_lacking(options))
-    gbps = GBPS[options.system] if options.gbps is None else options.gbps
-    options = replace(options, gbps=gbps, on=_platform(options))
+    options = replace(options, gbps=options.link_gbps, on=_platform(options))
     if options.system is not System.SMART_NIC:
         refuse_ranks(call, f"--system {options.system}")
     if options.on is Platform.MODEL:
@@ -137,7 +135,7 @@ def _setup(options: RingOptions, earlier: Earlier | None) -> Setup:
     is_smart = options.system is System.SMART_NIC
     source = source_of(options.data)
     codec = optional_configuration(options.codec, options, group=options.lanes if is_smart else None)
-    link = LinkConfig(gbps=options.gbps or 0.0, **{fault: getattr(options, fault) for fault in FAULTS})
+    link = LinkConfig(gbps=options.link_gbps, **{fault: getattr(options, fault) for fault in FAULTS})
     profile = WorkerProfile(**{name: getattr(options, name) for name in _PROFILE})
     samples = load(source, options.seed)
     network = _network(options, samples)
