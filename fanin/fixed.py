@@ -51,6 +51,11 @@ class Loss(IntEnum):
     HINGE = 2
 
     @property
+    def key(self) -> str:
+        """Key of ``LOSSES``: the loss's name in options, messages and JSON."""
+        return self.name.lower()
+
+    @property
     def classifies(self) -> bool:
         """True if labels are classes, 0 and 1; False if they are targets."""
         match self:
@@ -63,7 +68,7 @@ class Loss(IntEnum):
 
 
 #: Losses by their names for users.
-LOSSES = {loss.name.lower(): loss for loss in Loss}
+LOSSES = {loss.key: loss for loss in Loss}
 
 
 def unknown_loss(loss: Never) -> ValueError:

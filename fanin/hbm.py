@@ -5,7 +5,7 @@ Sources of the numbers: docs/reference/memory.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 BLOCK_BYTES = 32  #: bytes of an access: a burst of 4 beats on 64 data pins
 PORT_BITS = 8 * BLOCK_BYTES  #: maximum width of an AXI port, in bits
@@ -96,3 +96,13 @@ HBM2 = Hbm(
 )
 CONSTANT = "constant"  #: name of a memory with constant latency
 MEMORIES = {CONSTANT: None, "hbm2": HBM2}  #: memories at a node's ports, by name
+
+
+def memory_name(hbm: Hbm | None) -> str:
+    """Return a memory's name in ``MEMORIES``, whose ``ports_per_channel`` a run may have replaced."""
+    ports = hbm.ports_per_channel if hbm else 1
+    return next(
+        name
+        for name, memory in MEMORIES.items()
+        if (memory and replace(memory, ports_per_channel=ports)) == hbm
+    )

@@ -147,7 +147,7 @@ def _training(config: GlmConfig) -> tuple[Register, ...]:
     serial = Field(
         "serial", 1, "1: no overlap; backward starts after a mini-batch's last FA, forward after backward"
     )
-    losses = ", ".join(f"{loss.value} {loss.name.lower()}" for loss in Loss)
+    losses = ", ".join(f"{loss.value} {loss.key}" for loss in Loss)
     return (
         Register(
             "training",

@@ -136,7 +136,7 @@ def read(source: str, loss: Loss, target: str | None = None) -> RawData:
     examples = ", ".join(f"{label:.6g}" if isinstance(label, float) else label for label in distinct[:4])
     examples += ", …" if len(distinct) > 4 else ""
     if loss.classifies:
-        name = loss.name.lower()
+        name = loss.key
         if len(distinct) < 2:
             raise InputError(f"{source}: a single class (labels {examples}): the {name} loss needs two")
         if len(distinct) > MAX_CLASSES:
@@ -144,7 +144,7 @@ def read(source: str, loss: Loss, target: str | None = None) -> RawData:
             raise InputError(f"{source}: {len(distinct)} classes (labels {examples}): {limit}")
         labels = np.searchsorted(distinct, labels).astype(np.float64)
     elif labels.dtype.kind == "U":
-        raise InputError(f"{source}: labels are words ({examples}): the {loss.name.lower()} loss needs numbers")
+        raise InputError(f"{source}: labels are words ({examples}): the {loss.key} loss needs numbers")
     classes = tuple(distinct) if loss.classifies or len(distinct) == 2 else None
     return RawData(
         source,

@@ -205,7 +205,7 @@ def options_json(training: GlmTraining) -> dict[str, Any]:
         network.pop("racks")
     hbm = vars(training.hbm) if training.hbm else None
     return vars(training) | {
-        "loss": training.loss.name.lower(),
+        "loss": training.loss.key,
         "node": vars(training.node),
         "network": network,
         "hbm": hbm,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fanin.hbm import HBM2, MEMORIES, Hbm
+from fanin.hbm import HBM2, MEMORIES, Hbm, memory_name
 
 
 def test_a_pseudo_channel_of_the_u280_has_a_32nd_of_460_gigabytes_a_second():
@@ -35,3 +35,11 @@ def test_what_cannot_be_is_refused(changes, message):
 def test_every_memory_has_a_name():
     assert MEMORIES["hbm2"] is HBM2
     assert MEMORIES["constant"] is None
+
+
+def test_the_name_of_a_memory_is_that_of_its_parameters(monkeypatch):
+    other = replace(HBM2, queue=64, ports_per_channel=2)
+    monkeypatch.setitem(MEMORIES, "hbm3", other)
+    assert {name: memory_name(memory) for name, memory in MEMORIES.items()} == {name: name for name in MEMORIES}
+    assert memory_name(replace(HBM2, ports_per_channel=4)) == "hbm2"
+    assert memory_name(replace(other, ports_per_channel=1)) == "hbm3"

@@ -105,7 +105,7 @@ class GlmModel:
         np.savez(
             file,
             format=FORMAT_VERSION,
-            loss=self.loss.name.lower(),
+            loss=self.loss.key,
             weights=self.weights,
             float64=self.float64,
             low=self.ranges.low,

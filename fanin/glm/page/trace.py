@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fanin.glm.page.run import stage_spans
+from fanin.glm.page.page import stage_spans
 from fanin.job import SWITCH
 from fanin.report.perfetto import Trace
 from fanin.sim.glm.result import TrainResult
 from fanin.sim.network import LinkConfig
 from fanin.tree import tree_of
 from fanin.wire.aggregation import AggPacket, Kind, decode_payload, header_length, payload_length
-from fanin.wire.ethernet import FCS_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
 
 _STAGES = {"F": "forward", "C": "communication", "B": "backward"}
 _MAC = 6  # bytes
@@ -71,8 +70,7 @@ class _Packets:
             packet = decode_payload(frame[self._header :], self._values)
             if packet.kind not in list(Kind):
                 continue
-            size = max(len(frame), MIN_FRAME_BYTES) + PREAMBLE_BYTES + FCS_BYTES
-            wire_ns = self._link.duration(size) / 1000
+            wire_ns = self._link.wire_time(len(frame)) / 1000
             facts = {"slot": packet.slot, "round": packet.round, "bitmap": packet.bitmap}
             kind = Kind(packet.kind)
             if frame[:_MAC] == self._own_mac:

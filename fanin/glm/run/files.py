@@ -10,14 +10,12 @@ from typing import Any
 
 from fanin.base.scratch import write_file
 from fanin.glm.golden.model import GlmModel
-from fanin.glm.page.page import render
-from fanin.glm.page.run import report_of
+from fanin.glm.page.page import train_page
 from fanin.glm.page.trace import train_trace
 from fanin.glm.run.diagnosis import diagnose
 from fanin.glm.run.options import GlmOptions
 from fanin.glm.run.setup import lacking
 from fanin.glm.run.state import training_of
-from fanin.p4.aggregation import ProgramConfig
 from fanin.p4.companions import dissector
 from fanin.p4.deployment import Deployment, Port, deployment_json
 from fanin.p4.emit import program_text
@@ -65,7 +63,7 @@ def write_result(
     """
     values = options.as_json() | training_of(result.training)
     tables = option_tables(GlmOptions, values, lacking(options))
-    write_file(folder / REPORT_FILE, render(report_of(result, tables)))
+    write_file(folder / REPORT_FILE, train_page(result, tables))
     if (folder / PCAP_FILE).exists():
         write_file(folder / TRACE_FILE, train_trace(result, read_capture(folder / PCAP_FILE)))
     return write_json(folder, {**result.as_json(), **recovery})
@@ -119,13 +117,15 @@ def write_model(folder: Path, model: GlmModel) -> None:
 
 def write_switch(folder: Path, trainer: Trainer, course: Course) -> None:
     """Write the switch's program and its job, for ``fanin p4 run --recorded``; of a tree a job per switch."""
-    program, parts = _program(trainer, course), _parts(trainer, course)
+    whole = _deployment(trainer, course)
+    program, parts = whole.program, _parts(trainer, whole)
+    assert program is not None  # a run's deployment has the nodes' program
     write_file(folder / PROGRAM_FILE, program_text(program))
     write_file(folder / SWITCH_DISSECTOR_FILE, dissector(program))
     deployments = [
         Deployment(part.endpoint, tuple(Port(s.port) for s in part.part.stations), (part.part,), program)
         for part in parts
-    ] or [deployment_of(trainer.nodes.program(trainer.training.network), course)]
+    ] or [whole]
     names = [JOB_FILE, *_tree_names(JOB_FILE, parts)]
     for name, deployment in zip(names, deployments, strict=True):
         write_file(folder / name, deployment_json(deployment))
@@ -133,19 +133,18 @@ def write_switch(folder: Path, trainer: Trainer, course: Course) -> None:
 
 def tree_files(trainer: Trainer, course: Course) -> list[str]:
     """Return the names of the files of switches below the root; empty for a single switch."""
-    return [name for file in (PCAP_FILE, JOB_FILE) for name in _tree_names(file, _parts(trainer, course))]
+    parts = _parts(trainer, _deployment(trainer, course))
+    return [name for file in (PCAP_FILE, JOB_FILE) for name in _tree_names(file, parts)]
 
 
-def _program(trainer: Trainer, course: Course) -> ProgramConfig:
-    program = deployment_of(trainer.nodes.program(trainer.training.network), course).program
-    assert program is not None
-    return program
+def _deployment(trainer: Trainer, course: Course) -> Deployment:
+    """Return program and job of the run's switch; of a tree, the job is that of all workers."""
+    return deployment_of(trainer.nodes.program(trainer.training.network), course)
 
 
-def _parts(trainer: Trainer, course: Course) -> list[TreeSwitch]:
+def _parts(trainer: Trainer, deployment: Deployment) -> list[TreeSwitch]:
     """Return the switches of a tree; empty for a single switch."""
-    network = trainer.training.network
-    return Cosim.tree(network, deployment_of(trainer.nodes.program(network), course).jobs[0])
+    return Cosim.tree(trainer.training.network, deployment.jobs[0])
 
 
 def _tree_names(file: str, parts: Sequence[TreeSwitch]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fanin.base.errors import InputError
+from fanin.hbm import memory_name
 from fanin.runs.manifest import list_files
 from fanin.runs.states import STATE_PATTERN, STATES, Arrays, load_state, save_state, state_name
 from fanin.sim.cosim.run import RunResult
@@ -51,7 +52,7 @@ class State:
 def training_of(training: GlmTraining) -> dict[str, Any]:
     """Return the inputs that must be equal in all parts of a training, by name."""
     node, hbm = training.node, training.hbm
-    values = {"loss": training.loss.name.lower()}
+    values = {"loss": training.loss.key}
     values |= {name: getattr(training, name) for name in ("target", "batch", "lr", "l2", "bias", "shuffle")}
     values |= {name: getattr(training, name) for name in ("test", "seed", "workers", "precision", "vanilla")}
     values |= {name: str(getattr(node, name)) for name in ("mode", "protocol", "encap")}
@@ -60,7 +61,7 @@ def training_of(training: GlmTraining) -> dict[str, Any]:
         "engines": node.engines,
         "frac": node.frac,
         "gradient_values": node.gradient_values,
-        "memory": "constant" if hbm is None else "hbm2",
+        "memory": memory_name(hbm),
         "ports_per_channel": hbm.ports_per_channel if hbm else None,
         "clock_mhz": training.clock_mhz,
     }

@@ -81,7 +81,7 @@ def _heading(result: TrainResult, prefix: str = "") -> str:
     engines = f"{training.node.engines} engine{'s' * (training.node.engines > 1)}"
     return (
         f"{training.data}: {prefix}{shape.samples:,} samples × {shape.columns:,} columns, "
-        f"{training.loss.name.lower()} loss, {training.workers} × {training.node.name} node of {engines}"
+        f"{training.loss.key} loss, {training.workers} × {training.node.name} node of {engines}"
     )
 
 

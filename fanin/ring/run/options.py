@@ -46,6 +46,8 @@ GBPS = {
     System.INCEPTIONN: 10.0,
 }
 
+HIDDEN = 128  #: default units of the hidden layer
+
 SMART = Trait("smart NICs")
 ADDING = Trait("smart NICs that add up")
 PARTS = Trait("a network and memories whose time is not part of α, β and γ")
@@ -69,7 +71,7 @@ class RingOptions(CodecOptions, WaveOptions, RunOptions):
         None,
         "widths from input to output, or a file with them",
         "W,W,…",
-        default_text="features, 128, classes",
+        default_text=f"features, {HIDDEN}, classes",
         file_use=FileUse.INPUT,
     )
     epochs: int = option(_MODEL, 10, "passes over the training samples", "N", low=1, high=10**6, training=False)
@@ -172,6 +174,7 @@ class RingOptions(CodecOptions, WaveOptions, RunOptions):
         OUTPUT, Path("runs/ring"), "the run's folder", "DIR", short="-o", file_use=FileUse.OUTPUT
     )
 
-
-#: Options whose values are in ``run.json``: those of the run, without paths and a codec's parameters.
-SHOWN = (_DATA, _MODEL, _RING, CODEC, _HOSTS, _NETWORK)
+    @property
+    def link_gbps(self) -> float:
+        """Rate of a link in Gb/s: the given one, or that of the system."""
+        return GBPS[self.system] if self.gbps is None else self.gbps

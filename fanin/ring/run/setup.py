@@ -19,9 +19,8 @@ from fanin.ring.run.layers import parse_layers, widths_text
 from fanin.ring.run.options import (
     ADDING,
     FRAMES,
-    GBPS,
+    HIDDEN,
     PARTS,
-    SHOWN,
     SIZES,
     SMART,
     Platform,
@@ -44,7 +43,6 @@ from fanin.sim.ring.profile import WorkerProfile
 from fanin.sim.ring.schedule import Schedule
 from fanin.sim.ring.training import RingTraining
 
-HIDDEN = 128  # default units of the hidden layer
 _COPIES = 5  # of a node's values: weights, velocities, gradient, reference, the NIC's memory
 _VALUE_BYTES = 4
 _TRAINING = ("nodes", "batch", "epochs", "momentum", "decay", "seed")
@@ -86,8 +84,7 @@ def resolve(options: RingOptions, call: Call) -> tuple[RingOptions, Earlier | No
     elif options.above:
         raise InputError(f"--above {options.above}: needs --groups")
     options.refuse(_lacking(options))
-    gbps = GBPS[options.system] if options.gbps is None else options.gbps
-    options = replace(options, gbps=gbps, on=_platform(options))
+    options = replace(options, gbps=options.link_gbps, on=_platform(options))
     if options.system is not System.SMART_NIC:
         refuse_ranks(call, f"--system {options.system}")
     if options.on is Platform.MODEL:
@@ -138,7 +135,7 @@ def _setup(options: RingOptions, earlier: Earlier | None) -> Setup:
     is_smart = options.system is System.SMART_NIC
     source = source_of(options.data)
     codec = optional_configuration(options.codec, options, group=options.lanes if is_smart else None)
-    link = LinkConfig(gbps=options.gbps or 0.0, **{fault: getattr(options, fault) for fault in FAULTS})
+    link = LinkConfig(gbps=options.link_gbps, **{fault: getattr(options, fault) for fault in FAULTS})
     profile = WorkerProfile(**{name: getattr(options, name) for name in _PROFILE})
     samples = load(source, options.seed)
     network = _network(options, samples)
@@ -154,12 +151,15 @@ def _setup(options: RingOptions, earlier: Earlier | None) -> Setup:
 
 
 def _configuration(options: RingOptions, network: Mlp, codec: CodecConfig | None) -> dict[str, Any]:
-    """Return the options by name; None for options that do not apply to such a run."""
+    """Return the options that the run's page shows, by name; None for options that do not apply to such a run.
+
+    ``pcap`` is a path, which does not describe the run. Of a codec, only its own parameters are present.
+    """
     lacking, values = _lacking(options), options.as_json()
     configuration = {
         option.name: None if option.trait in lacking else values[option.name]
         for option in options_of(RingOptions)
-        if option.group in SHOWN and option.name != "pcap" and option.name not in PARAMETERS
+        if option.group.shown and option.name != "pcap" and option.name not in PARAMETERS
     }
     configuration |= {
         "layers": widths_text(network.widths),

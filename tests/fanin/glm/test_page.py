@@ -3,13 +3,18 @@
 import numpy as np
 import pytest
 
-from fanin.glm.golden.metrics import ACCURACY
+from fanin.fixed import NO_DECAY, Loss
+from fanin.glm.facts import PRESETS, TrainShape
 from fanin.glm.page import charts
-from fanin.glm.page.page import Report, render
-from fanin.glm.page.run import spans
-from fanin.sim.glm.course import Timeline
+from fanin.glm.page.page import spans, train_page
+from fanin.sim.cosim.run import RunResult
+from fanin.sim.glm.course import Timeline, TrainRun
+from fanin.sim.glm.result import EpochResult, GlmTraining, TrainResult
+from fanin.sim.network import NetworkConfig
 from tests.fanin.report.drawn import bars, figures, names, outside, own, points, rows
 
+NODE = PRESETS["tiny"]
+EVENTS = ("forward_first", "forward_last", "agg", "fa", "backward_first", "backward_last")
 LOSSES = {"run": [0.5, 0.25], "golden": [0.5, 0.25], "binary64": [0.5, 0.26]}
 
 
@@ -66,69 +71,137 @@ def test_stalls_fill_the_bar():
 
 
 def test_a_timeline_pairs_events_by_their_order():
-    names = ("forward_first", "forward_last", "agg", "fa", "backward_first", "backward_last")
     # Micro-batch k: forward takes words 0 to 3 of it, 10 cycles apart; word events come a cycle late.
     offsets = (1, 4, 7, 20, 31, 34)
     rows = sorted((1000 + 10 * k + offset, i) for k in range(4) for i, offset in enumerate(offsets))
     cycles, events = np.array(rows).T
-    timeline = Timeline(cycles.astype(np.uint64), np.zeros(24, np.uint32), events.astype(np.uint8), names)
+    timeline = Timeline(cycles.astype(np.uint64), np.zeros(24, np.uint32), events.astype(np.uint8), EVENTS)
     found = {(s.stage, s.mini_batch, s.micro_batch): (s.start, s.end) for s in spans(timeline, 2)}
     assert found["F", 0, 0] == (0, 4)
     assert found["C", 1, 0] == (27, 41)
     assert found["B", 1, 1] == (60, 64)
 
 
-def report(**changes):
+COUNTERS = {
+    "cycles": 1000,
+    "words": 600,
+    "stall_model_wait": 100,
+    "stall_no_word": 50,
+    "stall_fifo_full": 20,
+    "stall_pa_full": 0,
+    "retransmissions": 3,
+    "round_trip": 90,
+    "round_trip_deviation": 7,
+}
+LINK = {"sent": 20, "dropped": 1}
+
+
+def run_of(**changes):
+    """A run of two nodes; its timeline has a micro-batch of node 0, which is on the wire from cycle 4 to 90."""
+    cycles = np.array([1001, 1004, 1004, 1089, 1091, 1094], dtype=np.uint64)
     found = {
-        "title": "<data> & more",
-        "bit_exact": True,
-        "verdict": "fine",
-        "warning": "",
-        "headline": [("loss", "0.1")],
-        "losses": LOSSES,
-        "measure": ACCURACY,
-        "fits": {"run": [0.5, 0.75], "binary64": [0.5, 0.8]},
-        "timeline": [charts.Span(0, "F", 0, 0, 0, 4), charts.Span(0, "C", 0, 0, 4, 90)],
-        "window": "all of it",
-        "cycle_ns": 4.0,
-        "allreduce_ns": [600.0, 604.0],
-        "allreduce_marks": {"p50": 602.0},
-        "stalls": [{"word taken": 1, "</script>": 2}],
-        "causes": {"word taken": "forward", "</script>": "waiting"},
-        "configuration": {"Model": [("loss", "hinge")]},
-        "counters": {"Nodes": [["counter", "node 0"], ["cycles", "7"]]},
-        "epochs": [["epoch", "loss"], ["1", "0.5"], ["2", "0.25"]],
+        "timeline": Timeline(cycles, np.zeros(6, np.uint32), np.arange(6, dtype=np.uint8), EVENTS),
+        "counters": [COUNTERS, COUNTERS | {"retransmissions": 4, "round_trip": 95}],
+        "allreduce_ns": np.array([600.0, 604.0]),
+        "raw": RunResult(
+            links=[{"up": LINK, "down": LINK}] * 2, switch={"frames": 80}, jobs={1: {"results": 40}}
+        ),
     }
-    return Report(**(found | changes))
+    return TrainRun(**found | changes)
+
+
+def result(*, loss=Loss.LOGISTIC, run=None, losses=(0.5, 0.25), **changes):
+    """The result of a training of two epochs on two nodes."""
+    training = GlmTraining(
+        data="<data> & more",
+        node=NODE,
+        network=NetworkConfig(),
+        loss=loss,
+        workers=2,
+        precision=4,
+        batch=16,
+        epochs=2,
+        lr=1.0,
+        bias=True,
+        shuffle=True,
+        test=0.25,
+        seed=0,
+        clock_mhz=250.0,
+    )
+    found = {
+        "training": training,
+        "against_the_rest": None,
+        "shape": TrainShape(node=NODE, workers=2, samples=32, columns=12, batch=16),
+        "decay": NO_DECAY,
+        "epochs": [EpochResult(value, fit, 500) for value, fit in zip(losses, (0.5, 0.75), strict=True)],
+        "golden_loss": list(losses),
+        "float64_loss": [0.5, 0.26],
+        "float64_fit": [0.5, 0.8],
+        "chance_loss": 0.7,
+        "test_fit": 0.7,
+        "model": None,
+        "bit_exact": True,
+        "verilog_sha256": "0123456789abcdef",
+        "run": run or run_of(),
+    }
+    return TrainResult(**found | changes)
+
+
+def page(**changes):
+    return train_page(result(**changes), {"Model": [("loss", "hinge")]})
 
 
 def test_a_page_refers_to_nothing_outside():
-    assert outside(render(report())) == []
+    assert outside(page()) == []
 
 
 def test_a_page_escapes_what_it_is_given():
-    page = own(render(report()))
-    assert "&lt;data&gt; &amp; more" in page
-    assert "<data>" not in page
-    assert names(figures(page)["Cycles of forward by cause"]) == ["word taken", "</script>"]
+    found = own(page())
+    assert "&lt;data&gt; &amp; more: logistic loss, 2 workers" in found
+    assert "<data>" not in found
+
+
+def test_a_name_in_a_chart_does_not_end_its_script():
+    chart = charts.stall_chart([{"</script>": 2}], {"</script>": "waiting"})
+    assert names(figures(chart.__html__())["Cycles of forward by cause"]) == ["</script>"]
 
 
 @pytest.mark.parametrize(
-    ("exact", "warning", "badge"),
+    ("exact", "losses", "badge"),
     [
-        (True, "", '"verdict good">fine<'),
-        (True, "the loss rises", '"verdict near">fine, but the loss rises<'),
-        (False, "the loss rises", '"verdict bad">fine, but the loss rises<'),
+        (True, (0.5, 0.25), '"verdict good">bit-exact with the golden model<'),
+        (True, (0.25, 0.5), '"verdict near">bit-exact with the golden model, but the loss rises, from 0.25'),
+        (False, (0.25, 0.5), '"verdict bad">differs from the golden model, but the loss rises, from 0.25'),
     ],
 )
-def test_the_badge_is_green_only_where_the_loss_falls(exact, warning, badge):
-    assert badge in render(report(bit_exact=exact, warning=warning))
+def test_the_badge_is_green_only_where_the_loss_falls(exact, losses, badge):
+    assert badge in page(bit_exact=exact, losses=losses)
 
 
-def test_a_run_that_was_never_timed_has_no_empty_chart():
-    page = render(report(timeline=[], allreduce_ns=[], stalls=[]))
-    assert list(figures(page)) == [
+def test_charts_have_the_runs_values():
+    found = figures(page())
+    assert list(found) == [
         "loss over epoch",
         "loss, RTL minus float64 over epoch",
         "accuracy of training samples over epoch",
+        "Timeline of micro-batches",
+        "Histogram of AllReduce latency",
+        "Cycles of forward by cause",
     ]
+    assert points(found["loss over epoch"], "RTL") == [(1, 0.5), (2, 0.25)]
+    assert points(found["accuracy of training samples over epoch"], "float64") == [(1, 0.5), (2, 0.8)]
+    assert [(bar.begin, bar.size) for bar in bars(found["Timeline of micro-batches"])] == [
+        (0, 4),
+        (4, 86),
+        (90, 4),
+    ]
+    assert "micro-batches of all nodes" in page()
+    assert "<caption>Links" in page()
+
+
+def test_a_run_on_boards_has_no_timeline_and_no_links():
+    raw = RunResult(switch={"frames": 80}, jobs={1: {"results": 40}})
+    found = page(run=run_of(timeline=None, raw=raw))
+    assert "Timeline of micro-batches" not in figures(found)
+    assert "Micro-batches in the pipeline" not in found
+    assert "<caption>Links" not in found

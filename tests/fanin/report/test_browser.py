@@ -9,7 +9,6 @@ from playwright.sync_api import sync_playwright
 
 from fanin.api.shown import page_frame
 from fanin.cnn.plan.page.page import plan_page
-from fanin.glm.page.page import render
 from fanin.report import html
 from fanin.report.chart import Axis, Bar, Chart
 from fanin.report.failure import failure_page
@@ -26,7 +25,7 @@ from tests.needs import chromium
 
 pytestmark = pytest.mark.needs("chromium")
 PAGES = {
-    "train": lambda: render(glm.report()),
+    "train": glm.page,
     "cluster": lambda: cnn.whole_page(cnn.run()),
     "ring": lambda: ring.whole_page(ring.run_file(), ring.host_times()),
     "ps": lambda: param_server.whole_page(

@@ -90,7 +90,7 @@ def test_threads_are_in_the_order_of_their_numbers():
 NODE = PRESETS["tiny"]
 
 
-def _result(*, data_parallel=False):
+def _result(*, data_parallel=False, **link):
     """Of a run with two nodes at 100 MHz: a micro-batch in node 1, from cycle 100 on."""
     names = ("forward_first", "forward_last", "agg", "fa", "backward_first", "backward_last")
     timeline = Timeline(
@@ -99,7 +99,7 @@ def _result(*, data_parallel=False):
         np.arange(6, dtype=np.uint8),
         names,
     )
-    network = NetworkConfig(link=LinkConfig(gbps=10))
+    network = NetworkConfig(link=LinkConfig(gbps=10, **link))
     return SimpleNamespace(
         training=SimpleNamespace(workers=2, clock_mhz=100, node=NODE, network=network),
         shape=SimpleNamespace(micro_batches=1, data_parallel=data_parallel),
@@ -148,6 +148,15 @@ def test_micro_batches_packets_and_sums_of_a_training():
     _, begin, end, _ = found["switch", "to node 1"][0]
     assert (begin, end) == (1600, round(1600 + wire))
     assert trace.notes == {}
+
+
+def test_bars_of_packets_follow_the_least_frame_of_hosts():
+    found = read(train_trace(_result(frame_bytes=256), FRAMES)).slices
+    wire = (256 + 8 + 4) * 8 / 10
+    _, begin, end, _ = found["switch", "from node 1"][0]
+    assert (begin, end) == (round(1200 - wire), 1200)
+    _, begin, end, _ = found["switch", "to node 1"][0]
+    assert (begin, end) == (1600, round(1600 + wire))
 
 
 def test_frames_that_are_no_packets_are_left_out():

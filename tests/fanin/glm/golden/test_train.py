@@ -41,7 +41,7 @@ def run_both(features, y, *, mode, workers, batch, precision, frac, loss, lr, ep
             batch,
             precision,
             frac,
-            loss.name.lower(),
+            loss.key,
             *rate,
             table=fixed.sigma_table(frac).tolist(),
             data_parallel=mode is Partitioning.DATA_PARALLEL,
