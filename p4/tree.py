@@ -88,7 +88,7 @@ class _Tree:
             endpoint = self._endpoints[below] if below else read_endpoint(member)
             members.append(Member(read_port(member), 1 << self._bit(member, place), endpoint))
             names.append(below or next(self._workers))
-        ports = [station.port for station in (*members, *([uplink] if uplink else []))]
+        ports = [*(member.port for member in members), *([uplink.port] if uplink else [])]
         if twice := [port for port in ports if ports.count(port) > 1]:
             raise entry.error(f"port {twice[0]} is used twice")
         part = entry.build(lambda: Job(job, base, slots, tuple(members), uplink))
