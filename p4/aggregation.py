@@ -310,16 +310,15 @@ def _parents_answer(kind: Kind, answer: Kind) -> tuple[Register, Table]:
     return register, table
 
 
-def _aggregation(config: ProgramConfig) -> Control:
-    registers, admission = _admission(config)
-    answers = [_parents_answer(*kinds) for kinds in zip(config.kinds, config.answers, strict=True)]
+def _verdict(config: ProgramConfig) -> Table:
+    """Return the table that decides on a packet of a member or the parent."""
     answer = (
         Assign("hdr.aggregation.kind", "answer"),
         Assign("hdr.aggregation.bitmap", "members"),
         Multicast("to"),
     )
     parameters = (("answer", 4), ("members", 32), ("to", "{group_t}"))
-    verdict = Table(
+    return Table(
         "verdict",
         (
             Key("kind", "hdr.aggregation.kind"),
@@ -343,6 +342,10 @@ def _aggregation(config: ProgramConfig) -> Control:
         MAX_JOBS * config.verdict_entries,
         counted=True,
     )
+
+
+def _others(config: ProgramConfig) -> tuple[Table, Table]:
+    """Return the tables of packets that were not admitted, and of other traffic."""
     checksum = (Key("bad_checksum", "{bad_checksum}"),) if config.encap is Encap.UDP else ()
     rejected = Table(
         "rejected",
@@ -365,6 +368,12 @@ def _aggregation(config: ProgramConfig) -> Control:
         2 * MAX_STATIONS + 1,
         counted=True,
     )
+    return rejected, forward
+
+
+def _aggregation(config: ProgramConfig) -> Control:
+    registers, admission = _admission(config)
+    answers = [_parents_answer(*kinds) for kinds in zip(config.kinds, config.answers, strict=True)]
     sums = [f"sum{n}" for n in range(config.values)]
     apply = (
         "if ({well_formed}) {",
@@ -394,7 +403,7 @@ def _aggregation(config: ProgramConfig) -> Control:
     return Control(
         "Aggregation",
         "",
-        (*admission, *(table for _, table in answers), verdict, rejected, forward),
+        (*admission, *(table for _, table in answers), _verdict(config), *_others(config)),
         apply,
         (*registers, *(register for register, _ in answers)),
         tuple(("Sum", n) for n in sums),
