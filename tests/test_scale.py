@@ -45,7 +45,7 @@ def test_as_many_workers_as_the_bitmap_has_bits():
     assert field_bits(AGGREGATION, "bitmap") == MAX_WORKERS
 
 
-@pytest.mark.parametrize(("slots", "values"), [(1 << 15, 32), (1 << 16, 18)])
+@pytest.mark.parametrize(("slots", "values"), [(1 << 15, 32), (1 << 16, 16)])
 def test_tofino_holds_what_the_page_says(slots, values):
     """And not a value more, where the packet would have room for it."""
     program = ProgramConfig(target=Target.TNA, slots=slots, values=values, workers=MAX_WORKERS)

@@ -9,7 +9,9 @@ import logging
 import os
 import shlex
 import shutil
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -133,13 +135,22 @@ def _start_local(workers: int | None, scratch: Path) -> LocalCluster:
     )
 
 
+def import_jobqueue() -> Any:
+    """Return the module dask_jobqueue. Its import lets an interrupt end the process silently, with status 0."""
+    handler = signal.getsignal(signal.SIGINT)
+    import dask_jobqueue
+
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
+    return dask_jobqueue
+
+
 def _start_batch(file: Path, batch: Mapping[str, Any], scratch: Path, refusals: list[str]) -> Any:
     """Start a cluster of batch jobs; append the messages of rejected jobs to ``refusals``.
 
     Unless the options name other TLS keys, the jobs use the campaign's keys in ``scratch``.
     """
-    import dask_jobqueue
-
+    dask_jobqueue = import_jobqueue()
     kind = getattr(dask_jobqueue, _CLASSES[batch["kind"]])
     submit = shlex.split(kind.job_cls.submit_command)[0]
     if shutil.which(submit) is None:

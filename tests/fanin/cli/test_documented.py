@@ -165,6 +165,7 @@ PAGES = {
     "systems/ring-training": Page(other={"fanin ring train ~": MNIST}),
     "systems/scale": Page(other={"fanin train": "32 nodes of u280 in RTL: an hour"}),
     "systems/switch-program": Page(before=DEMO),
+    "systems/trees": Page(),
 }  # fmt: skip
 
 

@@ -265,7 +265,7 @@ def test_every_command_that_writes_a_folder_says_what_it_reads():
     """An option that names a folder to write has the metavariable of one."""
     folders = {"DIR", "BUILD", "RUN", "NEW"}
     others = {"rerun", "reproduce", "campaign run"}  # which carry others out
-    other = {*others, "codec gradients"}  # whose folder holds files alone
+    other = {*others, "codec gradients", "p4 tree"}  # whose folder holds files alone
     for name, parser in _parsers(build_parser()):
         files = parser.get_default("files")
         writes = [a.dest for a in parser._actions if a.dest in ("output", "package") and a.metavar in folders]
