@@ -71,7 +71,6 @@ WRONG = [
     ((*JOB, "uplink"), {**UPLINK, "port": 1}, "jobs[0]: port 1 of the uplink is also a member's"),
     ((*JOB, "uplink"), {**UPLINK, "bitmap": 3}, "jobs[0]: bitmap must have exactly one of 32 bits set"),
     ((*JOB, "uplink"), {**UPLINK, "mac": "x"}, 'jobs[0].uplink: "mac" must be like'),
-    ((*JOB, "uplink"), {**UPLINK, "name": "a"}, 'jobs[0].uplink: "name" is not known here'),
     (("jobs", 0), 7, "jobs[0]: must be an object, not 7"),
     (("ports", 1, "speed"), "1T", 'ports[1]: "speed" must be one of 10G'),
     (("ports", 1, "port"), 0, "job.json: ports must be named once each, not [0, 0]"),
@@ -90,6 +89,13 @@ def test_what_is_wrong_is_named_with_its_place(tmp_path, document, place, value,
         _load(tmp_path, document)
     assert str(error.value).startswith(f"{tmp_path}/job.json: ")
     assert "\n" not in str(error.value)
+
+
+def test_an_unknown_field_of_an_uplink_is_named(tmp_path, document):
+    document["ports"].append({"port": 9})
+    document["jobs"][0]["uplink"] = {**UPLINK, "name": "a"}
+    with pytest.raises(InputError, match=r'jobs\[0\]\.uplink: "name" is not known here'):
+        _load(tmp_path, document)
 
 
 def test_two_members_with_one_port_and_bitmap_are_refused(tmp_path, document):

@@ -75,11 +75,17 @@ def test_a_state_of_the_whole_model_is_refused(parted, tmp_path, capsys, monkeyp
 
 
 @pytest.fixture(scope="module")
-def trained(parted, tmp_path_factory):
-    """A run in RTL: two epochs of five batches of eight frames."""
+def built(parted):
+    """The same paths, with ``build`` made."""
     assert main(["cluster", "build", str(parted.plan), "-o", str(parted.build)]) == 0
+    return parted
+
+
+@pytest.fixture(scope="module")
+def trained(built, tmp_path_factory):
+    """A run in RTL: two epochs of five batches of eight frames."""
     folder = tmp_path_factory.mktemp("trained") / "run"
-    assert run(parted, folder, *OPTIONS) == 0
+    assert run(built, folder, *OPTIONS) == 0
     return folder
 
 
@@ -92,9 +98,9 @@ class TestRtl:
         assert record["checkpoints"] == [*STATES, LAST]
         assert main(["cluster", "check", str(trained)]) == 0
 
-    def test_frames_come_as_planned_and_as_the_flow_model_says(self, parted, tmp_path):
+    def test_frames_come_as_planned_and_as_the_flow_model_says(self, built, tmp_path):
         """In one batch of an epoch."""
-        assert run(parted, tmp_path / "run", "--on", "rtl", "--epochs", "1", "--batch", "32") == 0
+        assert run(built, tmp_path / "run", "--on", "rtl", "--epochs", "1", "--batch", "32") == 0
         hardware = record_of(tmp_path / "run")["hardware"]
         assert 0.99 < hardware["of_planned"] <= 1
         predicted = hardware["predicted"]

@@ -219,7 +219,7 @@ def test_a_set_whose_zeros_do_not_stay_zeros_is_refused(tmp_path):
 @pytest.mark.slow
 @pytest.mark.verilator
 def test_allreduce_is_measured_for_both_protocols(capsys, monkeypatch, tmp_path):
-    """On the smallest nodes: a loss costs a timeout, an ACK doubles the packets, a slot is held alike."""
+    """On the smallest nodes: a loss costs round trips, an ACK doubles the packets, a slot is held alike."""
     monkeypatch.setattr(allreduce, "ALLREDUCE_WORKERS", (2,))
     monkeypatch.setattr(allreduce, "ALLREDUCE_LOSSES", (0.0, 0.05))
     monkeypatch.setattr(allreduce, "MINI_BATCHES", 20)
@@ -229,12 +229,16 @@ def test_allreduce_is_measured_for_both_protocols(capsys, monkeypatch, tmp_path)
     )
     assert main(["bench", "allreduce", "-o", str(tmp_path), "--json"]) == 0
     value = {result["name"]: result["value"] for result in json.loads(capsys.readouterr().out)["figures"]}
-    timeout = value["allreduce: timeout"]
     for protocol, packets in (("p4sgd", 2), ("switchml", 1)):
         assert value[f"allreduce: packets, {protocol}, workers 2, 0 % loss"] == packets
         assert value[f"allreduce: packets, {protocol}, workers 2, 5 % loss"] > packets
         assert 600 < value[f"allreduce: p99, {protocol}, workers 2, 0 % loss"] < 1500
-        assert value[f"allreduce: p99, {protocol}, workers 2, 5 % loss"] > timeout
+        lossy = value[f"allreduce: p99, {protocol}, workers 2, 5 % loss"]
+        assert (
+            value[f"allreduce: p99, {protocol}, workers 2, 0 % loss"]
+            < lossy
+            < value["allreduce: longest timeout"]
+        )
     held = [value[f"allreduce: {protocol}, 4 slots, a slot is held"] for protocol in ("p4sgd", "switchml")]
     assert held[0] == pytest.approx(held[1], rel=0.05)
     clean, lossy = json.loads((tmp_path / "allreduce.json").read_text())
