@@ -11,6 +11,7 @@ from fanin.wire.aggregation import AGGREGATION, MAX_WORKERS
 from fanin.wire.ethernet import Endpoint
 from fanin.wire.fields import field_bits
 
+FIRST_JOB = 1  #: id of a run's first job
 JOBS = 1 << field_bits(AGGREGATION, "job")
 SLOTS = 1 << field_bits(AGGREGATION, "slot")  # slots of a switch; one job may have all of them
 RETRY_BITS = 16  # width of a worker's counter of a packet's retransmissions
@@ -24,12 +25,12 @@ def worker_endpoint(worker: int) -> Endpoint:
 
 
 @dataclass(frozen=True)
-class Member:
-    """A member of a job at a switch: a worker, or a switch of the level below.
+class Station:
+    """Connection of a switch to a sender of a job's packets.
 
-    - ``port``: the switch's port to the member.
-    - ``bitmap``: one-hot bit of the member at this switch.
-    - ``endpoint``: addresses of the member.
+    - ``port``: the switch's port to the station.
+    - ``bitmap``: one-hot bit of the connection's lower end at its upper end.
+    - ``endpoint``: addresses of the station.
     """
 
     port: int
@@ -37,18 +38,17 @@ class Member:
     endpoint: Endpoint
 
 
-@dataclass(frozen=True)
-class Uplink:
-    """Connection of a switch below the root to its parent.
+class Member(Station):
+    """A member of a job at a switch: a worker, or a switch of the level below."""
 
-    - ``port``: the switch's port to the parent.
-    - ``bitmap``: one-hot bit of the switch at the parent.
-    - ``endpoint``: addresses of the parent.
-    """
 
-    port: int
-    bitmap: int
-    endpoint: Endpoint
+class Uplink(Station):
+    """The parent of a switch below the root."""
+
+
+def default_member(worker: int) -> Member:
+    """Return a worker of a single switch: port, bit and addresses follow from its number."""
+    return Member(worker, 1 << worker, worker_endpoint(worker))
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Job:
         return sum(m.bitmap for m in self.members)
 
     @property
-    def stations(self) -> tuple[Member | Uplink, ...]:
+    def stations(self) -> tuple[Station, ...]:
         """Members and parent, whose MAC addresses the switch knows."""
         return (*self.members, self.uplink) if self.uplink else self.members
 

@@ -1,12 +1,11 @@
-"""Aggregation trees: the part of each switch in a job whose workers are at several switches
-(docs/systems/trees.md).
-"""
+"""Aggregation trees: switches of a job whose workers are at several of them (docs/systems/trees.md)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import count, islice
 from typing import TypeAlias, cast
 
@@ -15,6 +14,7 @@ from fanin.wire.aggregation import MAX_WORKERS
 from fanin.wire.ethernet import Endpoint
 
 MAX_LEVELS = 4  #: switches on the way from a worker to the root, both included
+MAX_TREE_WORKERS = 65_535  #: above, default addresses of workers would be those of switches
 _SHAPE = r"([0-9]{1,3}x){0,8}[0-9]{1,3}(\+[0-9]{1,3}){0,99}"
 #: A switch with so many workers, or a switch with such switches as members.
 Shape: TypeAlias = "int | tuple[Shape, ...]"
@@ -42,18 +42,6 @@ def parse_shape(text: str) -> Shape:
     return shape
 
 
-def shape_of(value: object) -> Shape:
-    """Return the shape that JSON has as a number or nested lists. Raises ValueError."""
-    if isinstance(value, list):
-        shape: Shape = tuple(map(shape_of, value))
-    elif isinstance(value, int):
-        shape = value
-    else:
-        raise ValueError(f"a tree must be a number or a list, not {value!r}")
-    check_shape(shape)
-    return shape
-
-
 def check_shape(shape: Shape) -> None:
     """Raise ValueError for a switch with too many members or none, and for too many levels."""
     if levels_of(shape) > MAX_LEVELS:
@@ -71,11 +59,6 @@ def levels_of(shape: Shape) -> int:
 def workers_of(shape: Shape) -> int:
     """Return the number of workers."""
     return shape if isinstance(shape, int) else sum(map(workers_of, shape))
-
-
-def max_members_of(shape: Shape) -> int:
-    """Return the greatest number of members of a switch."""
-    return max(map(_members_of, _parts(shape)))
 
 
 def _parts(shape: Shape) -> Iterator[Shape]:
@@ -101,21 +84,82 @@ class TreeSwitch:
     part: Job
     members: tuple[int | str, ...]
 
+    @property
+    def ports(self) -> list[int]:
+        """Ports to members and parent."""
+        return [station.port for station in self.part.stations]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Switches of a tree, the root first and parents before their members; workers are numbered from 0.
+
+    Id, base and slots of the job are the same at all switches.
+    """
+
+    switches: tuple[TreeSwitch, ...]
+
+    @property
+    def root(self) -> TreeSwitch:
+        """The switch without a parent."""
+        return self.switches[0]
+
+    @property
+    def levels(self) -> int:
+        """Number of switches on the longest way from a worker to the root, both ends included."""
+        depths = {self.root.name: 1}
+        for switch in self.switches:
+            depths |= {name: depths[switch.name] + 1 for name in switch.members if isinstance(name, str)}
+        return max(depths.values())
+
+    @property
+    def bits(self) -> int:
+        """Number of bits that hold the bitmaps of all members at every switch."""
+        return max(switch.part.bitmap.bit_length() for switch in self.switches)
+
+    @property
+    def members(self) -> dict[str, list[str]]:
+        """Members of each switch by its name: ``worker 0``, or the name of a switch."""
+        return {
+            switch.name: [name if isinstance(name, str) else f"worker {name}" for name in switch.members]
+            for switch in self.switches
+        }
+
+    @cached_property
+    def workers(self) -> tuple[tuple[Member, Endpoint], ...]:
+        """Each worker as a member of its switch, and that switch's addresses."""
+        found = {
+            name: (member, switch.endpoint)
+            for switch in self.switches
+            for member, name in zip(switch.part.members, switch.members, strict=True)
+            if isinstance(name, int)
+        }
+        return tuple(found[worker] for worker in range(len(found)))
+
+    def with_job(self, job: int, base: int, slots: int) -> Tree:
+        """Return the tree with another job id and other slots. Raises ValueError if they are out of range."""
+        parts = (replace(switch.part, id=job, base=base, slots=slots) for switch in self.switches)
+        return Tree(
+            tuple(replace(switch, part=part) for switch, part in zip(self.switches, parts, strict=True))
+        )
+
 
 def switch_endpoint(number: int) -> Endpoint:
     """Return the default addresses of a tree's switch; those of the root are 02:00:00:01:00:00 and 10.1.0.1."""
     return Endpoint(mac=0x02_00_00_01_00_00 + number, ip=0x0A_01_00_01 + number)
 
 
-def tree_of(shape: Shape, *, job: int, base: int, slots: int) -> list[TreeSwitch]:
-    """Return the switches of a tree with default addresses, the root first and parents before their members.
+def tree_of(shape: Shape, *, job: int, base: int, slots: int) -> Tree:
+    """Return a tree with default addresses.
 
     Workers are numbered from left to right. Member i of a switch is at port i and has bit i; the uplink is at
     the port after the last member's. The root is called ``switch``, its members ``switch-0``, ``switch-1``, the
     first member of that ``switch-1-0``. Raises ValueError for a wrong shape, job id or slot range.
     """
     check_shape(shape)
-    return _subtree(shape, "switch", None, Job(job, base, slots, _NOBODY), count(), count())
+    if workers_of(shape) > MAX_TREE_WORKERS:
+        raise ValueError(f"a tree has at most {MAX_TREE_WORKERS:,} workers, not {workers_of(shape):,}")
+    return Tree(tuple(_subtree(shape, "switch", None, Job(job, base, slots, _NOBODY), count(), count())))
 
 
 _NOBODY = (Member(0, 1, worker_endpoint(0)),)  # a job has at least one member

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin.base.records import Record, open_record
-from fanin.job import SWITCH, Job, Member, Uplink, check_jobs, worker_endpoint
+from fanin.job import SWITCH, Job, Member, Station, Uplink, check_jobs, default_member
 from fanin.p4.aggregation import MAX_JOBS, ProgramConfig, Target
 from fanin.p4.installation import check_job
 from fanin.wire.aggregation import Encap, Protocol
@@ -65,7 +65,7 @@ def default_deployment(config: ProgramConfig, jobs: int = 1) -> Deployment:
 
     Raises ValueError for more jobs than the program runs, or than there are slots.
     """
-    members = tuple(Member(w, 1 << w, worker_endpoint(w)) for w in range(config.workers))
+    members = tuple(map(default_member, range(config.workers)))
     ports = tuple(Port(member.port) for member in members)
     if not 1 <= jobs <= min(MAX_JOBS, config.slots):
         raise ValueError(f"jobs must be in 1…{min(MAX_JOBS, config.slots)}, not {jobs!r}")
@@ -96,7 +96,7 @@ def deployment_json(deployment: Deployment) -> str:
     return re.sub(r"\{\s+(\"port\":[^{}]*?)\s+\}", lambda m: "{" + re.sub(r"\s+", " ", m[1]) + "}", text) + "\n"
 
 
-def _station_json(station: Member | Uplink) -> dict[str, Any]:
+def _station_json(station: Station) -> dict[str, Any]:
     return {"port": station.port, "bitmap": station.bitmap, **_endpoint_json(station.endpoint)}
 
 

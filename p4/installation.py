@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fanin.job import SLOTS, Job, JobCounters, Member, Uplink
+from fanin.job import SLOTS, Job, JobCounters, Station, Uplink
 from fanin.p4.aggregation import FLOOD_GROUP, MAX_JOBS, ProgramConfig, Target
 from fanin.p4.control import Exact, MulticastGroup, Replica, TableEntry, Ternary
 from fanin.wire.aggregation import AGGREGATION, MAX_WORKERS, Encap, Kind, Protocol
@@ -136,11 +136,11 @@ def parent_replica_id(place: int) -> int:
     return MAX_JOBS * MAX_WORKERS + 1 + place
 
 
-def _replica_id_of(station: Member | Uplink, place: int) -> int:
+def _replica_id_of(station: Station, place: int) -> int:
     return parent_replica_id(place) if isinstance(station, Uplink) else replica_id(place, station.bitmap)
 
 
-def _group(place: int, station: Member | Uplink | None = None) -> int:
+def _group(place: int, station: Station | None = None) -> int:
     first = (place + 1) * _GROUPS
     if isinstance(station, Uplink):
         return first + MAX_WORKERS + 1
@@ -235,7 +235,7 @@ def _verdicts(job: Job, kind: Kind, place: int) -> Iterator[TableEntry]:
     yield TableEntry(VERDICT, job_match, "Aggregation.hold", priority=1)
 
 
-def _addresses(config: ProgramConfig, station: Member | Uplink, place: int, switch: Endpoint) -> TableEntry:
+def _addresses(config: ProgramConfig, station: Station, place: int, switch: Endpoint) -> TableEntry:
     endpoint = station.endpoint
     parameters = {"mac": endpoint.mac, "own_mac": switch.mac}
     if config.encap is Encap.UDP:

@@ -12,15 +12,15 @@ from pathlib import Path
 from fanin.base.records import Record, read_toml
 from fanin.job import JOBS, SLOTS, Job, Member, Uplink
 from fanin.p4.deployment import Deployment, Port, read_endpoint, read_port
-from fanin.tree import MAX_LEVELS, TreeSwitch
+from fanin.tree import MAX_LEVELS, Tree, TreeSwitch
 from fanin.wire.aggregation import MAX_WORKERS
-from fanin.wire.ethernet import Endpoint
+from fanin.wire.ethernet import UDP_PORT, Endpoint
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")  # also of a file
 
 
-def load_tree(path: Path) -> list[TreeSwitch]:
-    """Read a fabric's file. Return its switches, the root first and parents before their members.
+def load_tree(path: Path) -> Tree:
+    """Read a fabric's file.
 
     Workers are numbered in the order in which the file reaches them from the root. Raises InputError that names
     the file, the switch and the cause.
@@ -32,25 +32,57 @@ def load_tree(path: Path) -> list[TreeSwitch]:
     for name in entries:
         if not _NAME.fullmatch(name):
             raise switches.error(f"{name!r} must be up to 32 letters, digits, _ and -")
-    tree = _Tree(entries, {name: read_endpoint(entry) for name, entry in entries.items()})
+    fabric = _Fabric(entries, {name: _switch_endpoint(entry) for name, entry in entries.items()})
     record.build(lambda: Job(job, base, slots, (Member(0, 1, Endpoint(2, 0)),)))
-    parts = [tree.part(name, job, base, slots) for name in tree.order(record)]
+    tree = Tree(tuple(fabric.part(name, job, base, slots) for name in fabric.order(record)))
+    _check_addresses(tree, record)
     record.finish()
-    return parts
+    return tree
+
+
+def _check_addresses(tree: Tree, record: Record) -> None:
+    """Raise InputError for a MAC or an IP address that two have; 0.0.0.0 is none."""
+    owners: dict[tuple[str, int], str] = {}
+    stations = [(f"switch {switch.name}", switch.endpoint) for switch in tree.switches]
+    stations += [(f"worker {number}", member.endpoint) for number, (member, _) in enumerate(tree.workers)]
+    for name, endpoint in stations:
+        for kind, address in (("mac", endpoint.mac), ("ip", endpoint.ip)):
+            other = owners.setdefault((kind, address), name)
+            if other != name and address:
+                raise record.error(f"{other} and {name} have the same {kind}")
 
 
 _JOB = {"job": JOBS, "base": SLOTS, "slots": SLOTS + 1}  # fields of the whole tree, with their limits
 
 
-def deployments(parts: list[TreeSwitch]) -> dict[str, Deployment]:
-    """Return the deployment of each switch, by its name; its ports are those of the tree."""
+def deployments(tree: Tree, jobs: int = 1) -> dict[str, Deployment]:
+    """Return the deployment of each switch, by its name; its ports are those of the tree.
+
+    - ``jobs``: number of jobs with all workers, whose ids and slots follow one another.
+
+    Raises ValueError for more jobs than a switch runs, or than there are ids and slots.
+    """
+    first = tree.root.part
+    trees = [
+        tree.with_job(first.id + number, first.base + number * first.slots, first.slots)
+        for number in range(jobs)
+    ]
     return {
-        part.name: Deployment(part.endpoint, tuple(Port(s.port) for s in part.part.stations), (part.part,))
-        for part in parts
+        each.name: Deployment(
+            each.endpoint, tuple(map(Port, each.ports)), tuple(other.switches[index].part for other in trees)
+        )
+        for index, each in enumerate(tree.switches)
     }
 
 
-class _Tree:
+def _switch_endpoint(entry: Record) -> Endpoint:
+    endpoint = read_endpoint(entry)
+    if endpoint.port != UDP_PORT:
+        raise entry.error(f'"udp_port" must be {UDP_PORT}, where the program aggregates, not {endpoint.port}')
+    return endpoint
+
+
+class _Fabric:
     """Switches of a file: ``entries`` and ``endpoints`` by name."""
 
     def __init__(self, entries: Mapping[str, Record], endpoints: Mapping[str, Endpoint]):

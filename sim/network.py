@@ -18,7 +18,7 @@ from typing import Protocol
 
 from fanin.job import MAX_RETRIES
 from fanin.sim.switch.base import Delivery, OutsideSwitch, Switch, SwitchKind
-from fanin.tree import Shape, levels_of
+from fanin.tree import Tree
 from fanin.wire.ethernet import FCS_BYTES, GAP_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
 
 _MAX_FLIPPED_BITS = 8  # a corrupted frame has 1 to this many bits flipped
@@ -96,7 +96,7 @@ class NetworkConfig:
     - ``ports``: names of Linux interfaces, one per node; the switch is then outside the simulation.
     - ``here``: the workers whose nodes are simulated at ``ports``; default: all.
     - ``slowdown``: with ``ports``, the least wall-clock seconds per simulated second.
-    - ``racks``: shape of a tree of switches; None: one switch.
+    - ``tree``: a tree of switches, whose job replaces the default one; None: one switch.
     """
 
     link: LinkConfig = field(default_factory=LinkConfig)
@@ -111,9 +111,10 @@ class NetworkConfig:
     ports: tuple[str, ...] = ()
     here: tuple[int, ...] = ()
     slowdown: float = SLOWDOWN
-    #: workers and the simulated seconds after which their links drop every frame
-    stops: tuple[tuple[int, float], ...] = ()
-    racks: Shape | None = None
+    #: workers, or names of switches below the root, and the simulated seconds after which their links to the
+    #: switch above drop every frame
+    stops: tuple[tuple[int | str, float], ...] = ()
+    tree: Tree | None = None
 
     def __post_init__(self) -> None:
         check_delay("switch_ns", self.switch_ns)
@@ -123,8 +124,8 @@ class NetworkConfig:
             raise ValueError(f"retries must be in 0…{MAX_RETRIES}, not {self.retries!r}")
         if self.here and len(self.here) != len(self.ports):
             raise ValueError(f"here must be a worker for each of ports, {len(self.ports)}, not {self.here}")
-        if self.racks is not None and (self.ports or self.make_switch or self.switch is SwitchKind.BMV2):
-            raise ValueError("racks must be simulated switches: reference or embedded, without ports")
+        if self.tree and (self.make_switch or self.switch is SwitchKind.BMV2):
+            raise ValueError("switches of a tree must be reference or embedded")
 
     @property
     def adaptive(self) -> bool:
@@ -136,8 +137,12 @@ class NetworkConfig:
         """Longest time until a packet is sent again; in a tree longer by the switches on a round trip."""
         if self.timeout_ns is not None:
             return self.timeout_ns
-        switches = 1 if self.racks is None else 2 * levels_of(self.racks) - 1  # that a round trip passes
-        return self.longest_timeout_ns * switches
+        return self.longest_timeout_ns * self.passed_switches
+
+    @property
+    def passed_switches(self) -> int:
+        """Number of switches that a round trip passes."""
+        return 2 * self.tree.levels - 1 if self.tree else 1
 
 
 @dataclass

@@ -3,49 +3,37 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from fanin.job import Member
 from fanin.sim.network import Link, LinkConfig, Network, Reception
 from fanin.sim.switch.base import Delivery, Switch
-from fanin.tree import TreeSwitch
+from fanin.tree import Tree
 from fanin.wire.ethernet import Endpoint
 
 Capture = Callable[[bytes, int], None]
 
 
 class SwitchTree:
-    """Switches of a tree, each with its part of the job installed.
+    """Programs of a tree's switches, each with its part of the job installed.
 
-    - ``parts``: the switches, as :func:`fanin.tree.tree_of` returns them.
-    - ``switches``: what runs them, in the same order.
+    - ``tree``: the tree.
+    - ``switches``: the programs, in the order of ``tree.switches``.
     """
 
-    def __init__(self, parts: Sequence[TreeSwitch], make: Callable[[int, Endpoint], Switch]):
-        self.parts = tuple(parts)
-        self.switches = [make(len(part.part.stations), part.endpoint) for part in parts]
-        for switch, part in zip(self.switches, parts, strict=True):
-            switch.add_job(part.part)
+    def __init__(self, tree: Tree, make: Callable[[int, Endpoint], Switch]):
+        self.tree = tree
+        self.switches = [make(1 + max(each.ports), each.endpoint) for each in tree.switches]
+        for switch, each in zip(self.switches, tree.switches, strict=True):
+            switch.add_job(each.part)
 
     def counters(self) -> dict[str, dict[str, int]]:
         """Return the counters of each switch and of its part of the job, by the switch's name."""
         return {
-            part.name: switch.counters().as_dict() | switch.job_counters(part.part.id).as_dict()
-            for part, switch in zip(self.parts, self.switches, strict=True)
+            each.name: switch.counters().as_dict() | switch.job_counters(each.part.id).as_dict()
+            for each, switch in zip(self.tree.switches, self.switches, strict=True)
         }
-
-
-def members_of(parts: Sequence[TreeSwitch]) -> list[tuple[Member, Endpoint]]:
-    """Return each worker as a member of its switch, and that switch's addresses, by the worker's number."""
-    found = {
-        name: (member, part.endpoint)
-        for part in parts
-        for member, name in zip(part.part.members, part.members, strict=True)
-        if isinstance(name, int)
-    }
-    return [found[worker] for worker in range(len(found))]
 
 
 class TreeNetwork(Network):
@@ -55,6 +43,8 @@ class TreeNetwork(Network):
     workers' links, with seeds of their own.
 
     - ``captures``: per switch, called as ``capture`` of :class:`Network`; empty: no captures.
+    - ``cuts``: time in ps from which both directions of a link drop every frame, by worker, or by name of a
+      switch for its link to its parent.
     """
 
     def __init__(
@@ -64,20 +54,25 @@ class TreeNetwork(Network):
         link: LinkConfig,
         captures: Sequence[Capture] = (),
         seed: int = 0,
+        cuts: Mapping[int | str, int] | None = None,
         **settings: Any,
     ):
-        workers = [name for part in tree.parts for name in part.members if isinstance(name, int)]
-        super().__init__(switch=tree.switches[0], ports=len(workers), link=link, seed=seed, **settings)
+        workers = len(tree.tree.workers)
+        self._cuts = dict(cuts or {})
+        of_workers = {name: self._cuts[name] for name in self._cuts if isinstance(name, int)}
+        super().__init__(
+            switch=tree.switches[0], ports=workers, link=link, seed=seed, cuts=of_workers, **settings
+        )
         self._tree, self._captures = tree, list(captures)
-        numbers = {part.name: number for number, part in enumerate(tree.parts)}
+        numbers = {each.name: number for number, each in enumerate(tree.tree.switches)}
         #: By entry: the switch and its port. Entries are the workers, then both ends of the links of switches.
-        self._entries: list[tuple[int, int]] = [(0, 0)] * len(workers)
+        self._entries: list[tuple[int, int]] = [(0, 0)] * workers
         self._exits: dict[tuple[int, int], int] = {}  # by switch and port: the entry at the other end
         self._sources: dict[int, int] = {}  # by entry: the switch that sends to it
         self._trunks: dict[int, Link] = {}  # by entry: the link that leads to it
         self._trunk_names: dict[int, str] = {}
-        for switch, part in enumerate(tree.parts):
-            for member, name in zip(part.part.members, part.members, strict=True):
+        for switch, each in enumerate(tree.tree.switches):
+            for member, name in zip(each.part.members, each.members, strict=True):
                 if isinstance(name, int):
                     self._entries[name], self._exits[switch, member.port] = (switch, member.port), name
                     self._sources[name] = switch
@@ -86,7 +81,7 @@ class TreeNetwork(Network):
 
     def _connect(self, parent: int, port: int, child: int, name: str, seed: int) -> None:
         """Add both directions of the link between two switches."""
-        uplink = self._tree.parts[child].part.uplink
+        uplink = self._tree.tree.switches[child].part.uplink
         assert uplink is not None
         ends = (("up", (child, uplink.port), (parent, port)), ("down", (parent, port), (child, uplink.port)))
         for direction, source, target in ends:
@@ -94,6 +89,7 @@ class TreeNetwork(Network):
             self._entries.append(target)
             self._exits[source], self._sources[entry] = entry, source[0]
             self._trunks[entry] = Link(self.up[0].config, f"{seed} {direction} {name}")
+            self._trunks[entry].cut_at = self._cuts.get(name)
             self._trunk_names[entry] = f"{name} {direction}"
 
     def _inject(self, port: int, frame: bytes, time: int) -> list[Delivery]:
@@ -102,7 +98,9 @@ class TreeNetwork(Network):
         if port < len(self.first_arrival) and self.first_arrival[port] is None:
             self.first_arrival[port] = time
         answers = self._tree.switches[switch].inject(switch_port, frame, time)
-        return [(self._exits[switch, out], answer, at) for out, answer, at in answers]
+        # A flooded frame also leaves at ports without a link.
+        linked = (delivery for delivery in answers if (switch, delivery[0]) in self._exits)
+        return [(self._exits[switch, out], answer, at) for out, answer, at in linked]
 
     def _send_down(self, port: int, frame: bytes, time: int) -> list[Reception]:
         """Send a frame to a worker, or to the switch at an entry."""

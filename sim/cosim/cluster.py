@@ -116,7 +116,7 @@ class Cluster:
         seed: int = 0,
         pcap: Path | None = None,
         link_log: Path | None = None,
-        cuts: tuple[tuple[int, int], ...] = (),
+        cuts: tuple[tuple[int | str, int], ...] = (),
         progress: Callable[[Progress], None] | None = None,
         keep: Callable[[RunResult], None] | None = None,
     ) -> RunResult:

@@ -35,7 +35,7 @@ class Fabric:
             "switch_ns": request.switch_ns,
             "seed": request.seed,
             "log": self._link_log,
-            "cuts": dict(request.cuts),
+            "cuts": dict(request.cuts),  # names only for a tree
         }
         self._network: Network
         if isinstance(self._switch, SwitchTree):
@@ -57,7 +57,7 @@ class Fabric:
         pcap = self._request.pcap
         if not pcap:
             return []
-        paths = [pcap, *(pcap.with_stem(f"{pcap.stem}-{part.name}") for part in tree.parts[1:])]
+        paths = [pcap, *(pcap.with_stem(f"{pcap.stem}-{part.name}") for part in tree.tree.switches[1:])]
         return [self._open_capture(path) for path in paths]
 
     def finish(self, result: RunResult) -> None:

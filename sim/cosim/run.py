@@ -73,7 +73,8 @@ class RunRequest:
     link: LinkConfig
     switch_ns: float
     seed: int
-    cuts: tuple[tuple[int, int], ...] = ()  # nodes, and times in ps from which their links drop every frame
+    #: nodes, or names of switches below the root, and times in ps from which their links drop every frame
+    cuts: tuple[tuple[int | str, int], ...] = ()
     watch: Callable[[int], Watch] = Watch  # makes the observer of the frames, for a number of nodes
     memory_latency: int = MEMORY_LATENCY  # cycles
     hbm: Hbm | None = None  # model of memories, instead of a constant latency; for nodes that only read them

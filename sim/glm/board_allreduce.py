@@ -23,7 +23,7 @@ from fanin.hdl.boards.registers import board_registers
 from fanin.hdl.boards.top import EVENTS
 from fanin.host.board import BoardClient
 from fanin.host.driver import Batch
-from fanin.job import SWITCH, Job, worker_endpoint
+from fanin.job import FIRST_JOB, SWITCH, Job, worker_endpoint
 from fanin.p4.aggregation import ProgramConfig
 from fanin.p4.deployment import default_deployment
 from fanin.sim.boards.board import BoardConfig
@@ -32,7 +32,6 @@ from fanin.sim.boards.events import read_events
 from fanin.sim.boards.model import BoardModel
 from fanin.sim.boards.setup import board_config, core_clock
 from fanin.sim.boards.world import GIGABIT, World
-from fanin.sim.glm.course import JOB_ID
 from fanin.sim.glm.held_board import HeldBoard
 from fanin.sim.switch.base import Delivery, Switch, SwitchKind
 from fanin.sim.switch.make import make_switch
@@ -166,7 +165,7 @@ def _control(worker: int) -> Endpoint:
 
 def _node_job(job: Job, worker: int) -> NodeJob:
     return NodeJob(
-        id=JOB_ID,
+        id=FIRST_JOB,
         base=job.base,
         slots=job.slots,
         member=job.members[worker].bitmap,

@@ -22,7 +22,7 @@ from fanin.glm.golden.layout import join_model, pack_labels, pack_samples, split
 from fanin.hbm import Hbm
 from fanin.hdl.glm.node import GlmNode, NodeEvents, worker_class
 from fanin.host.causes import explain
-from fanin.job import SWITCH, Job, worker_endpoint
+from fanin.job import SWITCH, Job, default_member
 from fanin.p4.aggregation import ProgramConfig
 from fanin.p4.deployment import Deployment, default_deployment
 from fanin.sim.cosim.cluster import Cluster, Reads, check_identities
@@ -38,8 +38,8 @@ from fanin.sim.nic.pace import Pace
 from fanin.sim.switch.base import Switch
 from fanin.sim.switch.make import make_switch, make_tree
 from fanin.sim.switch.operations import Operations, times_of
-from fanin.sim.tree import SwitchTree, members_of
-from fanin.tree import TreeSwitch, levels_of, max_members_of, tree_of
+from fanin.sim.tree import SwitchTree
+from fanin.tree import Tree
 from fanin.wire.aggregation import AGGREGATION, Kind, header_length
 
 Int32 = npt.NDArray[np.int32]
@@ -131,17 +131,18 @@ class Cosim:
         if remainder:
             raise ValueError(f"part must be a whole share of {shape.micro_batches_per_epoch} micro-batches")
         network = network or NetworkConfig()
-        program = self.program(network)
-        (job,) = deployment_of(program, course).jobs
-        parts = self.tree(network, job)
+        deployment = deployment_of(self.program(network), course)
+        (job,), program = deployment.jobs, deployment.program
+        assert program is not None
+        tree = tree_at(network, job)
         make: Callable[[], Switch | SwitchTree]
-        if parts:
-            make = functools.partial(make_tree, parts, kind=network.switch, config=program)
+        if tree and not network.ports:
+            make = functools.partial(make_tree, tree, kind=network.switch, config=program)
         else:
             make = functools.partial(self._switch(network, program), len(self.here))
         training = {"loss": loss, "rate": rate, "decay": decay}
         configure = [
-            self._configure(shape, training, job, worker, network, course.model, parts) for worker in self.here
+            self._configure(shape, training, job, worker, network, course.model, tree) for worker in self.here
         ]
         phases: list[PhaseResult] = []
 
@@ -187,23 +188,18 @@ class Cosim:
                 yield Phase("end", [self._end()] * nodes)
                 yield Phase(_COUNT, [count] * nodes, settled=True, kept=course.keep is not None)
 
-    def _stop_times(self, network: NetworkConfig) -> tuple[tuple[int, int], ...]:
-        """Return (worker, time in ps) for each worker that stops during the run."""
-        return tuple((worker, round(seconds * 1e12)) for worker, seconds in network.stops)
+    def _stop_times(self, network: NetworkConfig) -> tuple[tuple[int | str, int], ...]:
+        """Return each link that stops, by worker or name of a switch, and its time in ps."""
+        return tuple((name, round(seconds * 1e12)) for name, seconds in network.stops)
 
     def program(self, network: NetworkConfig) -> ProgramConfig:
         """Return the switch program for these nodes; its default deployment has the one job."""
         node = self.config
         slots = node.slots if network.slots is None else network.slots
-        workers = self.workers if network.racks is None else max_members_of(network.racks)
+        workers = network.tree.bits if network.tree else self.workers
         return ProgramConfig(
             protocol=node.protocol, workers=workers, slots=slots, values=node.values, encap=node.encap
         )
-
-    @staticmethod
-    def tree(network: NetworkConfig, job: Job) -> list[TreeSwitch]:
-        """Return the switches of the tree, with their parts of the job; empty for a single switch."""
-        return tree_of(network.racks, job=job.id, base=job.base, slots=job.slots) if network.racks else []
 
     def _switch(self, network: NetworkConfig, program: ProgramConfig) -> Callable[[int], Switch]:
         """Return the function that makes the switch from a number of ports."""
@@ -221,8 +217,7 @@ class Cosim:
         link = network.link
         host = link.host_ns + MAX_JITTER_MEANS * link.host_jitter_ns
         trip = 2 * (link.delay_ns + link.late_ns + host) + network.switch_ns
-        levels = 1 if network.racks is None else levels_of(network.racks)
-        return 4 * self._cycles((2 * levels - 1) * trip + network.ceiling_ns)
+        return 4 * self._cycles(network.passed_switches * trip + network.ceiling_ns)
 
     def _configure(
         self,
@@ -232,19 +227,18 @@ class Cosim:
         worker: int,
         network: NetworkConfig,
         model: Int32 | None,
-        parts: Sequence[TreeSwitch],
+        tree: Tree | None,
     ) -> HostProgram:
-        bit, switch = 1 << worker, SWITCH
-        if parts:
-            member, switch = members_of(parts)[worker]
-            bit = member.bitmap
+        member, switch = default_member(worker), SWITCH
+        if tree:
+            member, switch = tree.workers[worker]
         node_job = NodeJob(
             id=job.id,
             base=job.base,
             slots=job.slots,
-            member=bit,
+            member=member.bitmap,
             worker=worker,
-            own=worker_endpoint(worker),
+            own=member.endpoint,
             switch=switch,
             timeout=self._cycles(network.ceiling_ns),
             adaptive=network.adaptive,
@@ -324,6 +318,11 @@ class Cosim:
             status = self.driver.status_of(self.driver.status().results([check.value]))
             cause = f"node {self.here[check.node]} stopped at cycle {result.cycles}: {explain(status.cause)}"
         return "; ".join([cause, *first_packet_steps(result, self.here)])
+
+
+def tree_at(network: NetworkConfig, job: Job) -> Tree | None:
+    """Return the network's tree with id and slots of ``job``; None for a single switch."""
+    return network.tree.with_job(job.id, job.base, job.slots) if network.tree else None
 
 
 def deployment_of(program: ProgramConfig, course: Course) -> Deployment:

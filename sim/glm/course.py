@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.hdl.glm.node_registers import ROUND_TRIPS
+from fanin.job import FIRST_JOB
 from fanin.sim.cosim.run import RunResult
+from fanin.sim.network import NetworkConfig
 from fanin.sim.switch.operations import OperationTimes, times_of
 
 Int32 = npt.NDArray[np.int32]
-
-JOB_ID = 1
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Course:
 
     first: int = 0
     model: Int32 | None = None
-    job: int = JOB_ID
+    job: int = FIRST_JOB
     base: int = 0
     checkpoint: int | None = None
     keep: Callable[[TrainRun], None] | None = None
@@ -66,6 +66,14 @@ class Course:
 
 
 WHOLE_TRAINING = Course()
+
+
+def first_course(network: NetworkConfig) -> Course:
+    """Return a whole training in the tree's job, or with one switch in the default job."""
+    if not network.tree:
+        return WHOLE_TRAINING
+    job = network.tree.root.part
+    return Course(job=job.id, base=job.base)
 
 
 @dataclass(frozen=True, kw_only=True)

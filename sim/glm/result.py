@@ -201,8 +201,8 @@ def options_json(training: GlmTraining) -> dict[str, Any]:
     """Return the inputs of a training by name, configurations as dictionaries: ``options`` of run.json."""
     network = vars(training.network) | {"link": vars(training.network.link)}
     network.pop("make_switch")
-    if training.network.racks is None:
-        network.pop("racks")
+    if (tree := network.pop("tree")) is not None:
+        network["tree"] = tree.members
     hbm = vars(training.hbm) if training.hbm else None
     return vars(training) | {
         "loss": training.loss.key,

@@ -93,13 +93,13 @@ class Trainer:
         self,
         *,
         course: Course = WHOLE_TRAINING,
-        stops: tuple[tuple[int, float], ...] | None = None,
+        stops: tuple[tuple[int | str, float], ...] | None = None,
         pcap: Path | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> TrainRun:
         """Train on the nodes the part of the run in ``course``. Raises SimulationFailed.
 
-        ``stops`` replaces the training's stops: workers that stop, with times in simulated seconds.
+        ``stops`` replaces the network's.
         """
         network = self.training.network
         return self.nodes.train(

@@ -9,7 +9,8 @@ from contextlib import ExitStack
 
 from fanin.base.errors import ToolFailed
 from fanin.host.ethernet import Interface, open_interface
-from fanin.job import SWITCH, worker_endpoint
+from fanin.job import SWITCH, default_member
+from fanin.tree import Tree
 from fanin.wire.aggregation import (
     ETHERTYPE_AGGREGATION,
     AggPacket,
@@ -41,6 +42,7 @@ class Agreement:
 
     - ``names``: Linux interface of each local worker.
     - ``workers``: numbers of the local workers.
+    - ``tree``: the tree of switches; None: one switch, and default addresses.
     - ``job``: id of the workers' job.
     - ``base``: first of ``SLOTS`` slots of the job that nothing else uses.
     - ``encap``: encapsulation of the job's packets.
@@ -55,6 +57,7 @@ class Agreement:
         names: Sequence[str],
         workers: Sequence[int],
         *,
+        tree: Tree | None = None,
         job: int,
         base: int,
         encap: Encap,
@@ -64,6 +67,9 @@ class Agreement:
         if values < RADIX:
             raise ValueError(f"values must be at least {RADIX}, not {values}")
         self._names, self._workers, self._job, self._base = names, workers, job, base
+        self._members = {
+            worker: tree.workers[worker] if tree else (default_member(worker), SWITCH) for worker in workers
+        }
         self._encap, self._values, self._timeout = encap, values, timeout
 
     def minimum(self, number: int) -> int:
@@ -112,12 +118,12 @@ class Agreement:
         values = tuple(int(index == digit) for index in range(self._values))
         frames = {
             worker: encode(
-                AggPacket(Kind.AGG, self._job, slot, _FIRST_ROUND, 1 << worker, values),
+                AggPacket(Kind.AGG, self._job, slot, _FIRST_ROUND, member.bitmap, values),
                 encap=self._encap,
-                source=worker_endpoint(worker),
-                destination=SWITCH,
+                source=member.endpoint,
+                destination=switch,
             )
-            for worker in interfaces
+            for worker, (member, switch) in self._members.items()
         }
         deadline, resend_time = time.monotonic() + self._timeout, 0.0
         while (now := time.monotonic()) < deadline:

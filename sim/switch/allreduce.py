@@ -13,16 +13,15 @@ import numpy.typing as npt
 
 from fanin.base.errors import CheckFailed
 from fanin.golden.aggregation import TransportTimeout, Values, Verdict, WorkerEndpoint
-from fanin.job import SWITCH, Job, JobCounters, Member, worker_endpoint
+from fanin.job import FIRST_JOB, SWITCH, Job, JobCounters, Member, worker_endpoint
 from fanin.p4.aggregation import ProgramConfig
 from fanin.sim.network import Network, NetworkConfig
 from fanin.sim.switch.base import Switch
 from fanin.sim.switch.timers import Timers
-from fanin.sim.tree import SwitchTree, TreeNetwork, members_of
+from fanin.sim.tree import SwitchTree, TreeNetwork
 from fanin.wire.aggregation import AggPacket, Kind, decode_payload, encode, header_length
 
 Int32 = npt.NDArray[np.int32]
-JOB = 1
 
 
 class Endpoint(Protocol):
@@ -84,7 +83,7 @@ def allreduce(
     settings: dict[str, Any] = {"link": network.link, "switch_ns": network.switch_ns, "seed": network.seed}
     links: Network
     if isinstance(switch, SwitchTree):
-        root, bits = switch.switches[0], [member.bitmap for member, _ in members_of(switch.parts)]
+        root, bits = switch.switches[0], [member.bitmap for member, _ in switch.tree.workers]
         links = TreeNetwork(tree=switch, **settings)
     else:
         root, bits = switch, [1 << number for number in range(len(rows))]
@@ -94,7 +93,7 @@ def allreduce(
         for number, (row, bit) in enumerate(zip(rows, bits, strict=True))
     ]
     if not isinstance(switch, SwitchTree):
-        switch.add_job(Job(JOB, 0, program.slots, tuple(worker.member for worker in workers)))
+        switch.add_job(Job(FIRST_JOB, 0, program.slots, tuple(worker.member for worker in workers)))
     time = Simulation(workers, links).run()
     links.close()
     sums = [np.array(worker.received, dtype=np.int32).reshape(-1) for worker in workers]
@@ -102,7 +101,7 @@ def allreduce(
         raise CheckFailed("workers ended with different sums")
     return AllReduceResult(
         sums=sums[0][: contributions.shape[1]],
-        counters=root.job_counters(JOB),
+        counters=root.job_counters(FIRST_JOB),
         time_ns=time / 1000,
         latencies_ns=[latency / 1000 for worker in workers for latency in worker.latencies],
         sent=sum(worker.sent for worker in workers),
@@ -139,7 +138,7 @@ class Worker:
         self._program = program
         self._header = header_length(program.encap)
         self._golden = WorkerEndpoint(
-            job=JOB,
+            job=FIRST_JOB,
             base=0,
             slots=program.slots,
             member=self.member.bitmap,

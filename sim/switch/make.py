@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 
 from fanin.job import SWITCH
 from fanin.p4.aggregation import ProgramConfig
 from fanin.sim.switch.base import Switch, SwitchKind
 from fanin.sim.switch.reference import ReferenceSwitch
 from fanin.sim.tree import SwitchTree
-from fanin.tree import TreeSwitch
+from fanin.tree import Tree
 from fanin.wire.ethernet import Endpoint
 
 
@@ -38,6 +37,6 @@ def make_switch(ports: int, endpoint: Endpoint = SWITCH, *, kind: SwitchKind, co
     return embedded_switch(config, endpoint=endpoint, ports=range(ports))
 
 
-def make_tree(parts: Sequence[TreeSwitch], *, kind: SwitchKind, config: ProgramConfig) -> SwitchTree:
+def make_tree(tree: Tree, *, kind: SwitchKind, config: ProgramConfig) -> SwitchTree:
     """Return a tree of switches, each with its part of the job. Not for BMv2, whose switches share ports."""
-    return SwitchTree(parts, functools.partial(make_switch, kind=kind, config=config))
+    return SwitchTree(tree, functools.partial(make_switch, kind=kind, config=config))

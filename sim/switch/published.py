@@ -12,10 +12,10 @@ import numpy as np
 
 from fanin.base.errors import CheckFailed
 from fanin.golden.aggregation import TransportTimeout, Values
-from fanin.job import SWITCH, Job, JobCounters, Member, SwitchCounters
+from fanin.job import FIRST_JOB, SWITCH, Job, JobCounters, Member, SwitchCounters
 from fanin.p4.aggregation import ProgramConfig
 from fanin.sim.network import Network, NetworkConfig
-from fanin.sim.switch.allreduce import JOB, AllReduceResult, Int32, Simulation, Worker, split_into_packets
+from fanin.sim.switch.allreduce import AllReduceResult, Int32, Simulation, Worker, split_into_packets
 from fanin.sim.switch.base import Delivery, Switch
 from fanin.wire.aggregation import AggPacket, Kind, decode_payload, encode, header_length
 
@@ -126,7 +126,7 @@ class PublishedEndpoint:
     def submit(self, pa: Values) -> list[AggPacket]:
         """Begin an operation; only when :meth:`can_submit`."""
         index = self.submitted % len(self._slots)
-        packet = AggPacket(Kind.AGG, JOB, index, self.submitted // len(self._slots) + 1, self._member, pa)
+        packet = AggPacket(Kind.AGG, FIRST_JOB, index, self.submitted // len(self._slots) + 1, self._member, pa)
         self._slots[index] = _Slot(False, self.submitted, packet)
         self.submitted += 1
         return [packet]
@@ -138,7 +138,9 @@ class PublishedEndpoint:
         if packet.kind == Kind.CONFIRM:
             slot.free, slot.timer = True, None
             return [], None
-        slot.timer = AggPacket(Kind.ACK, JOB, packet.slot, packet.round, self._member, (0,) * self._values)
+        slot.timer = AggPacket(
+            Kind.ACK, FIRST_JOB, packet.slot, packet.round, self._member, (0,) * self._values
+        )
         return [slot.timer], slot.operation
 
     def timeout(self, index: int) -> list[AggPacket]:
@@ -194,7 +196,7 @@ def published_allreduce(
         PublishedWorker(number, program=program, network=network, values=row) for number, row in enumerate(rows)
     ]
     switch = PublishedSwitch(program)
-    switch.add_job(Job(JOB, 0, program.slots, tuple(worker.member for worker in workers)))
+    switch.add_job(Job(FIRST_JOB, 0, program.slots, tuple(worker.member for worker in workers)))
     links = Network(
         switch=switch, ports=len(workers), link=network.link, switch_ns=network.switch_ns, seed=network.seed
     )
@@ -210,7 +212,7 @@ def published_allreduce(
     sums = [workers[0].fas.get(operation, zeros) for operation in range(len(expected_sums))]
     return AllReduceResult(
         sums=np.array(sums, dtype=np.int32).reshape(-1)[: contributions.shape[1]],
-        counters=switch.job_counters(JOB),
+        counters=switch.job_counters(FIRST_JOB),
         time_ns=simulation.now / 1000,
         latencies_ns=[latency / 1000 for worker in workers for latency in worker.latencies],
         sent=sum(worker.sent for worker in workers),

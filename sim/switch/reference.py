@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fanin.job import Uplink, check_jobs
+from fanin.job import Station, Uplink, check_jobs
 from fanin.sim.switch.base import Delivery, Job, JobCounters, Member, SlotRegisters, Switch, SwitchCounters
 from fanin.wire.aggregation import (
     AGGREGATION,
@@ -94,7 +94,7 @@ class _ActiveJob:
     members: dict[tuple[int, int], Member]
     slots: list[_Slot]
 
-    def sender(self, kind: Kind, port: int, bitmap: int) -> Member | Uplink | None:
+    def sender(self, kind: Kind, port: int, bitmap: int) -> Station | None:
         """Return the member or the parent that may send such a packet at the port, or None."""
         if kind in _ANSWERS:
             return self.members.get((port, bitmap))
@@ -105,7 +105,7 @@ class _ActiveJob:
 class _Answer(NamedTuple):
     """Packets that one packet causes: all have this kind, bitmap and values."""
 
-    receivers: Sequence[Member | Uplink]
+    receivers: Sequence[Station]
     kind: Kind
     bitmap: int
     values: bytes
@@ -223,7 +223,7 @@ class ReferenceSwitch(Switch):
         self._counters.forwarded += 1
         return [destination_port] if destination_port != port else []
 
-    def _aggregate(self, port: int, frame: bytes, offset: int) -> list[tuple[Member | Uplink, bytes]]:
+    def _aggregate(self, port: int, frame: bytes, offset: int) -> list[tuple[Station, bytes]]:
         """Apply the checks of docs/systems/aggregation.md, in its order."""
         if len(frame) < offset + payload_length(self.values):
             self._counters.malformed += 1
@@ -249,7 +249,7 @@ class ReferenceSwitch(Switch):
         return [(s, self._frame(frame, offset, s, answer)) for s in answer.receivers] if answer else []
 
     def _add(
-        self, active: _ActiveJob, slot: _Slot, number: int, sender: Member, values: bytes
+        self, active: _ActiveJob, slot: _Slot, number: int, sender: Station, values: bytes
     ) -> _Answer | None:
         """Handle a member's AGG: add its values once; send the sums if all have contributed."""
         state = slot.aggregation
@@ -265,7 +265,7 @@ class ReferenceSwitch(Switch):
         return answer._replace(values=self._values.pack(*state.sums))
 
     def _acknowledge(
-        self, active: _ActiveJob, slot: _Slot, number: int, sender: Member, values: bytes
+        self, active: _ActiveJob, slot: _Slot, number: int, sender: Station, values: bytes
     ) -> _Answer | None:
         """Handle a member's ACK: answer if all have acknowledged, with the values of the ACK."""
         state = slot.acknowledgement
@@ -278,7 +278,7 @@ class ReferenceSwitch(Switch):
         return answer._replace(values=values)
 
     def _ascend(
-        self, active: _ActiveJob, state: _Round, verdict: str, sender: Member, kind: Kind
+        self, active: _ActiveJob, state: _Round, verdict: str, sender: Station, kind: Kind
     ) -> _Answer | None:
         """Return the answer, still without values, to a packet of a member on its way to the root.
 
@@ -299,7 +299,7 @@ class ReferenceSwitch(Switch):
         return _Answer(self._receivers(job, verdict, sender), _ANSWERS[kind], job.bitmap, b"")
 
     @staticmethod
-    def _receivers(job: Job, verdict: str, sender: Member) -> Sequence[Member]:
+    def _receivers(job: Job, verdict: str, sender: Station) -> Sequence[Station]:
         """Return the members that get an answer: all, or the sender of a duplicate alone."""
         return [sender] if verdict == "duplicate" else job.members
 
@@ -320,7 +320,7 @@ class ReferenceSwitch(Switch):
         counters.confirms += kind is Kind.CONFIRM
         return _Answer(active.job.members, kind, active.job.bitmap, values)
 
-    def _frame(self, frame: bytes, offset: int, receiver: Member | Uplink, answer: _Answer) -> bytes:
+    def _frame(self, frame: bytes, offset: int, receiver: Station, answer: _Answer) -> bytes:
         """Return the answer to a frame: addresses, kind, bitmap and values are new, the rest is unchanged."""
         _, job_id, slot, number, _ = _HEADER.unpack_from(frame, offset)
         header = _HEADER.pack(VERSION << 4 | answer.kind, job_id, slot, number, answer.bitmap)
@@ -329,7 +329,7 @@ class ReferenceSwitch(Switch):
         rest = frame[offset + _HEADER.size + self._values.size :]
         return macs + network_headers + header + answer.values + rest
 
-    def _datagram(self, frame: bytes, receiver: Member | Uplink) -> bytes:
+    def _datagram(self, frame: bytes, receiver: Station) -> bytes:
         """Return EtherType, IPv4 and UDP headers of the answer; the UDP checksum is 0, for none."""
         ip = list(_IP_HEADER.unpack_from(frame, _IP))
         ip[-3:] = 0, self.endpoint.ip, receiver.endpoint.ip

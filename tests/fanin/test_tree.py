@@ -5,7 +5,7 @@ import re
 import pytest
 
 from fanin.job import Job, Member, Uplink, check_jobs, worker_endpoint
-from fanin.tree import check_shape, levels_of, parse_shape, shape_of, switch_endpoint, tree_of, workers_of
+from fanin.tree import check_shape, levels_of, parse_shape, switch_endpoint, tree_of, workers_of
 from fanin.wire.ethernet import Endpoint
 
 
@@ -53,15 +53,8 @@ def test_a_shape_of_too_many_levels_is_refused_in_python_too():
         check_shape(((((1,),),),))
 
 
-@pytest.mark.parametrize("value", ["4", None, [], [4, "x"], [[[[[1]]]]], 33, 0])
-def test_json_of_another_kind_is_no_shape(value):
-    with pytest.raises(ValueError, match=r"a tree|a switch"):
-        shape_of(value)
-    assert shape_of([[1, 2], 3]) == ((1, 2), 3)
-
-
 def test_every_switch_of_a_tree_has_its_part():
-    root, left, right = tree_of((1, 2), job=3, base=8, slots=4)
+    root, left, right = tree_of((1, 2), job=3, base=8, slots=4).switches
     assert [switch.name for switch in (root, left, right)] == ["switch", "switch-0", "switch-1"]
     assert [switch.members for switch in (root, left, right)] == [("switch-0", "switch-1"), (0,), (1, 2)]
     assert root.part == Job(3, 8, 4, (Member(0, 1, switch_endpoint(1)), Member(1, 2, switch_endpoint(2))))
@@ -71,7 +64,7 @@ def test_every_switch_of_a_tree_has_its_part():
 
 
 def test_every_member_is_known_by_its_own_addresses():
-    switches = tree_of(((4, 4), (4, 4), (1,)), job=1, base=0, slots=1)
+    switches = tree_of(((4, 4), (4, 4), (1,)), job=1, base=0, slots=1).switches
     by_name = {switch.name: switch for switch in switches}
     assert len({switch.endpoint.mac for switch in switches}) == len(switches) == 9
     seen = []
@@ -102,7 +95,38 @@ def test_a_wrong_uplink_is_refused(uplink, cause):
 
 
 def test_the_parents_mac_is_at_one_port():
-    part = tree_of((1, 1), job=1, base=0, slots=1)[1].part
+    part = tree_of((1, 1), job=1, base=0, slots=1).switches[1].part
     other = Job(2, 1, 1, (Member(0, 1, switch_endpoint(0)),))
     with pytest.raises(ValueError, match="is at port 0 and at port 1"):
         check_jobs([part, other])
+
+
+def test_a_tree_knows_its_workers_and_its_size():
+    tree = tree_of(((1, 2), (3,)), job=1, base=0, slots=1)
+    assert (tree.levels, tree.bits, tree.root.name) == (3, 3, "switch")
+    assert [(member.bitmap, switch) for member, switch in tree.workers] == [
+        (1, switch_endpoint(2)),
+        (1, switch_endpoint(3)),
+        (2, switch_endpoint(3)),
+        (1, switch_endpoint(5)),
+        (2, switch_endpoint(5)),
+        (4, switch_endpoint(5)),
+    ]
+    assert tree.members["switch-0-1"] == ["worker 1", "worker 2"]
+    assert tree.members["switch"] == ["switch-0", "switch-1"]
+
+
+def test_another_job_has_the_same_switches():
+    tree = tree_of((2, 2), job=1, base=0, slots=4)
+    other = tree.with_job(7, 16, 8)
+    assert {(switch.part.id, switch.part.base, switch.part.slots) for switch in other.switches} == {(7, 16, 8)}
+    assert other.workers == tree.workers
+    with pytest.raises(ValueError, match="base must be a multiple"):
+        tree.with_job(1, 4, 8)
+
+
+def test_default_addresses_of_workers_are_not_those_of_switches():
+    """The root has the MAC address after that of worker 65,534."""
+    assert worker_endpoint(65_535).mac == switch_endpoint(0).mac
+    with pytest.raises(ValueError, match="a tree has at most 65,535 workers, not 65,536"):
+        tree_of(parse_shape("2x32x32x32"), job=1, base=0, slots=1)

@@ -42,7 +42,7 @@ def load(tmp_path):
 
 
 def test_the_example_is_a_tree():
-    root, rack0, rack1 = load_tree(EXAMPLE)
+    root, rack0, rack1 = load_tree(EXAMPLE).switches
     assert [part.name for part in (root, rack0, rack1)] == ["root", "rack0", "rack1"]
     assert [part.members for part in (root, rack0, rack1)] == [("rack0", "rack1"), (0, 1), (2, 3)]
     spine = Endpoint(0x020000010000, 0, UDP_PORT)
@@ -65,7 +65,7 @@ def test_bits_and_mixed_members(document, load):
     members = document["switch"]["root"]["members"]
     members.insert(0, {"port": 5, "bit": 31, "mac": "02:00:00:00:00:09", "ip": "10.0.0.9", "udp_port": 7})
     members[1]["bit"], members[2]["bit"] = 4, 0
-    root, rack0, rack1 = load(document)
+    root, rack0, rack1 = load(document).switches
     assert root.part.members[0] == Member(5, 1 << 31, Endpoint(0x020000000009, 0x0A000009, 7))
     assert root.members == (0, "rack0", "rack1")
     assert (rack0.part.uplink.bitmap, rack1.part.uplink.bitmap) == (16, 1)
@@ -118,6 +118,10 @@ WRONG = [
     ((*RACK0, "members", 0, {"port": 0}), 'switch.rack0.members[0]: "mac" is missing'),
     ((*RACK0, "size", 9), 'switch.rack0: "size" is not known here'),
     ((*RACK0, "members", 0, "switch", "rack1"), "is also a member of"),
+    ((*RACK0, "members", 1, "mac", "02:00:00:00:00:03"), "worker 1 and worker 2 have the same mac"),
+    ((*RACK1, "mac", "02:00:00:01:00:01"), "switch rack0 and switch rack1 have the same mac"),
+    ((*RACK1, "members", 1, "mac", "02:00:00:01:00:00"), "switch root and worker 3 have the same mac"),
+    ((*RACK0, "udp_port", 4000), 'switch.rack0: "udp_port" must be 34997'),
     (("slots", 100), "slots must be a power of two, not 100"),
     (("base", 3), "base must be a multiple of slots"),
     (("job", 256), '"job" must be an integer in 0…255, not 256'),
@@ -160,7 +164,7 @@ def test_the_command_writes_a_job_for_each_switch(tmp_path, capsys):
     out = capsys.readouterr().out
     assert out.splitlines()[1].split() == ["root", "root", "rack0,", "rack1"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rack0.json", "rack1.json", "root.json"]
-    for part in load_tree(EXAMPLE):
+    for part in load_tree(EXAMPLE).switches:
         deployment = load_deployment(tmp_path / f"{part.name}.json")
         assert (deployment.switch, deployment.jobs) == (part.endpoint, (part.part,))
     folder = tmp_path / "rack0"

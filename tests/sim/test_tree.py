@@ -1,6 +1,7 @@
 """Trees of switches in the network: times, faults and counters of every link, captures of every switch."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,22 +12,19 @@ from fanin.sim.network import LinkConfig, NetworkConfig
 from fanin.sim.switch.allreduce import allreduce
 from fanin.sim.switch.base import SwitchKind
 from fanin.sim.switch.make import make_switch, make_tree
-from fanin.sim.tree import TreeNetwork, members_of
-from fanin.tree import max_members_of, parse_shape, tree_of, workers_of
+from fanin.sim.tree import TreeNetwork
+from fanin.tree import parse_shape, tree_of
 from fanin.wire.aggregation import AggPacket, Encap, Kind, Protocol, decode_payload, encode, header_length
 from tests.support import new_seed, slow
 
 FAULTS = {"drop": 0.02, "duplicate": 0.02, "reorder": 0.02, "corrupt": 0.02}
 
 
-def config_of(shape, protocol=Protocol.P4SGD, slots=16):
-    return ProgramConfig(workers=max_members_of(shape), slots=slots, encap=Encap.L2, protocol=protocol)
-
-
 def tree(text, protocol=Protocol.P4SGD, kind=SwitchKind.REFERENCE, slots=16):
-    shape = parse_shape(text)
-    config = config_of(shape, protocol, slots)
-    return make_tree(tree_of(shape, job=1, base=0, slots=slots), kind=kind, config=config), config
+    """The programs of a tree's switches, and their configuration."""
+    shape = tree_of(parse_shape(text), job=1, base=0, slots=slots)
+    config = ProgramConfig(workers=shape.bits, slots=slots, encap=Encap.L2, protocol=protocol)
+    return make_tree(shape, kind=kind, config=config), config
 
 
 @pytest.mark.parametrize("protocol", list(Protocol))
@@ -43,10 +41,8 @@ def tree(text, protocol=Protocol.P4SGD, kind=SwitchKind.REFERENCE, slots=16):
 def test_sums_are_right_on_every_tree(text, kind, protocol, faults):
     seed = new_seed()
     switch, config = tree(text, protocol, kind)
-    rows = (
-        np.random.default_rng(seed).integers(-1000, 1000, (workers_of(parse_shape(text)), 400)).astype(np.int32)
-    )
-    network = NetworkConfig(link=LinkConfig(**faults), seed=seed, racks=parse_shape(text))
+    rows = np.random.default_rng(seed).integers(-1000, 1000, (len(switch.tree.workers), 400)).astype(np.int32)
+    network = NetworkConfig(link=LinkConfig(**faults), seed=seed, tree=switch.tree)
     result = allreduce(rows, switch=switch, program=config, network=network)
     np.testing.assert_array_equal(result.sums, rows.sum(axis=0))
     for counters in result.switches.values():
@@ -62,13 +58,11 @@ def test_sums_are_right_on_every_tree(text, kind, protocol, faults):
 
 def latency(text, network):
     """Latency in ns of an AllReduce, the same of five one after another."""
-    shape = parse_shape(text)
-    config = config_of(shape, slots=1)
-    if isinstance(shape, int):
-        switch = make_switch(shape, kind=SwitchKind.REFERENCE, config=config)
-    else:
-        switch = make_tree(tree_of(shape, job=1, base=0, slots=1), kind=SwitchKind.REFERENCE, config=config)
-    rows = np.ones((workers_of(shape), 8 * 5), np.int32)
+    switch, config = tree(text, slots=1)
+    workers = len(switch.tree.workers)
+    if len(switch.switches) == 1:
+        switch = make_switch(workers, kind=SwitchKind.REFERENCE, config=config)
+    rows = np.ones((workers, 8 * 5), np.int32)
     (single,) = set(allreduce(rows, switch=switch, program=config, network=network).latencies_ns)
     return single
 
@@ -90,7 +84,7 @@ def test_every_switch_has_a_capture_of_its_own():
         link=LinkConfig(),
         captures=[lambda frame, time, own=own: own.append(frame) for own in captured],
     )
-    source = members_of(switch.parts)[0][1]
+    source = switch.tree.workers[0][1]
     for worker in (0, 1):
         packet = AggPacket(Kind.AGG, 1, 0, 1, 1)
         network.send(worker, encode(packet, encap=Encap.L2, source=source, destination=source), 0)
@@ -108,7 +102,7 @@ def test_every_switch_has_a_capture_of_its_own():
 def test_a_worker_whose_link_is_cut_hears_nothing():
     switch, _ = tree("2x1")
     network = TreeNetwork(tree=switch, link=LinkConfig(), cuts={1: 0})
-    source = members_of(switch.parts)[0][1]
+    source = switch.tree.workers[0][1]
     for worker in (0, 1):
         packet = AggPacket(Kind.AGG, 1, 0, 1, 1)
         network.send(worker, encode(packet, encap=Encap.L2, source=source, destination=source), 0)
@@ -151,3 +145,17 @@ def test_a_wrong_tree_takes_one_line(capsys, words, cause):
     assert (status, out) == (2, "")
     assert cause in err
     assert err.count("\n") == 1
+
+
+def test_a_flooded_frame_ends_at_ports_without_a_link():
+    shape = tree_of((1, 1), job=1, base=0, slots=16)
+    leaf = shape.switches[1]
+    far = replace(leaf, part=replace(leaf.part, uplink=replace(leaf.part.uplink, port=5)))
+    shape = replace(shape, switches=(shape.root, far, shape.switches[2]))
+    config = ProgramConfig(workers=2, slots=16, encap=Encap.L2)
+    network = TreeNetwork(tree=make_tree(shape, kind=SwitchKind.EMBEDDED, config=config), link=LinkConfig())
+    network.send(0, b"\xff" * 6 + bytes([2, 0, 0, 0, 0, 1]) + b"\x08\x06" + bytes(46), 0)
+    received = []
+    while network.next_time is not None:
+        received += network.advance(network.next_time)
+    assert [reception.port for reception in received] == [1]

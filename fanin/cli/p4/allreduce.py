@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fanin.base.errors import InputError
 from fanin.cli.options import add_options
-from fanin.job import SLOTS
+from fanin.cli.p4.members import PUBLISHED, add_members, shape_of
+from fanin.job import FIRST_JOB, SLOTS
 from fanin.runs.output import add_json, print_json, table
 from fanin.runs.shared_options import LinkOptions
 from fanin.sim.network import FAULTS, HOST, LinkConfig, NetworkConfig, check_delay
 from fanin.sim.switch.base import SwitchKind
-from fanin.tree import Shape, max_members_of, parse_shape, tree_of, workers_of
+from fanin.tree import Shape, tree_of, workers_of
 from fanin.wire.aggregation import DEFAULT_VALUES, VALUE_BITS, Encap, Protocol
 
 if TYPE_CHECKING:
     from fanin.p4.aggregation import ProgramConfig
 
-PUBLISHED = "published"
 MAX_OPERATIONS = 1_000_000
 _MAX_VALUE = 1 << 20  # of a contribution
 _MAX_SUM = 1 << 30
-JOB = 1  # of fanin.sim.switch.allreduce, which --help must not load
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -40,11 +40,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         default=Protocol.P4SGD,
         help="switchml: the baseline; published: P4SGD's algorithms 2 and 3, whose mistakes are counted",
     )
-    members = parser.add_mutually_exclusive_group()
-    members.add_argument("--workers", type=int, default=4, metavar="W", help="members of the job at one switch")
-    members.add_argument(
-        "--racks", metavar="GxM", help="a tree of switches: 8x16 has eight switches of 16 workers; 2x8x16, 1+2"
-    )
+    add_members(parser, workers=4)
     for option, default, metavar, meaning in (
         ("--operations", 1000, "N", "number of AllReduces, of one packet each"),
         ("--window", 16, "N", "most operations of a worker in flight, a power of two"),
@@ -106,21 +102,18 @@ def _measure(args: argparse.Namespace) -> dict[str, Any]:
     from fanin.sim.switch.make import make_switch, make_tree
     from fanin.sim.switch.published import published_allreduce
 
-    racks = _racks(args)
-    program, network = _configuration(args, racks)
-    workers = workers_of(racks)
+    shape = shape_of(args)
+    program, network = _configuration(args, shape)
+    workers = workers_of(shape)
     generator = np.random.default_rng(abs(args.seed))
     max_value = min(_MAX_VALUE, _MAX_SUM // workers)
     rows = generator.integers(-max_value, max_value, (workers, args.operations * args.values)).astype(np.int32)
     if args.protocol == PUBLISHED:
         result = published_allreduce(rows, program=program, network=network)
-    elif isinstance(racks, int):
-        switch = make_switch(workers, kind=network.switch, config=program)
-        result = allreduce(rows, switch=switch, program=program, network=network)
     else:
-        parts = tree_of(racks, job=JOB, base=0, slots=program.slots)
-        tree = make_tree(parts, kind=network.switch, config=program)
-        result = allreduce(rows, switch=tree, program=program, network=network)
+        make = partial(make_tree, network.tree) if network.tree else partial(make_switch, workers)
+        switch = make(kind=network.switch, config=program)
+        result = allreduce(rows, switch=switch, program=program, network=network)
     if not result.time_ns:
         raise InputError("--gbps inf needs a delay: without one the rate is infinite")
     latencies = np.array(result.latencies_ns or [np.nan])
@@ -150,22 +143,7 @@ def _measure(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _racks(args: argparse.Namespace) -> Shape:
-    """Return the shape of the tree, or the number of workers of one switch. Raises InputError."""
-    if not args.racks:
-        return int(args.workers)
-    try:
-        racks = parse_shape(args.racks)
-    except ValueError as error:
-        raise InputError(f"--racks: {error}") from error
-    if args.protocol == PUBLISHED:
-        raise InputError(
-            "--racks: the published protocol has one switch; --protocol p4sgd and switchml have trees"
-        )
-    return racks
-
-
-def _configuration(args: argparse.Namespace, racks: Shape) -> tuple[ProgramConfig, NetworkConfig]:
+def _configuration(args: argparse.Namespace, shape: Shape) -> tuple[ProgramConfig, NetworkConfig]:
     """Return the switch program and the network of the options. Raises InputError."""
     from fanin.p4.aggregation import ProgramConfig
 
@@ -175,12 +153,14 @@ def _configuration(args: argparse.Namespace, racks: Shape) -> tuple[ProgramConfi
     max_window = SLOTS // protocol.slots_per_operation
     if not 1 <= args.window <= max_window or args.window & (args.window - 1):
         raise InputError(f"--window {args.window}: must be a power of two in 1…{max_window}")
+    slots = args.window * protocol.slots_per_operation
     try:
+        tree = None if isinstance(shape, int) else tree_of(shape, job=FIRST_JOB, base=0, slots=slots)
         check_delay("link_ns", args.link_ns)
         program = ProgramConfig(
             protocol=protocol,
-            workers=max_members_of(racks),
-            slots=args.window * protocol.slots_per_operation,
+            workers=tree.bits if tree else workers_of(shape),
+            slots=slots,
             values=args.values,
             encap=Encap(args.encap),
         )
@@ -192,7 +172,7 @@ def _configuration(args: argparse.Namespace, racks: Shape) -> tuple[ProgramConfi
             retries=args.retries,
             seed=args.seed,
             switch=SwitchKind(args.switch),
-            racks=None if isinstance(racks, int) else racks,
+            tree=tree,
         )
     except ValueError as error:
         raise InputError(str(error)) from error

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from fanin.base.errors import InputError
 from fanin.cli.checker import add_options, check_options, progress, report
-from fanin.tree import Shape, parse_shape, workers_of
+from fanin.cli.p4.members import PUBLISHED, add_members, shape_of
+from fanin.tree import Shape, workers_of
 from fanin.wire.aggregation import Protocol
 
 if TYPE_CHECKING:
     from fanin.sim.checker.system import System
     from fanin.sim.checker.topology import Topology
 
-PROTOCOL_NAMES = (*Protocol, "published")  # names in fanin.sim.checker, which --help must not load
+PROTOCOL_NAMES = (*Protocol, PUBLISHED)  # names in fanin.sim.checker, which --help must not load
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -32,11 +33,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         default=Protocol.P4SGD,
         help="switchml: the baseline; published: P4SGD's algorithms 2 and 3",
     )
-    members = check.add_mutually_exclusive_group()
-    members.add_argument("--workers", type=int, default=2, metavar="W", help="members of the job at one switch")
-    members.add_argument(
-        "--racks", metavar="GxM", help="a tree of switches: 2x2 has two switches of two workers; 1+2, 2x1x2"
-    )
+    add_members(check, workers=2)
     for option, default, metavar, meaning in (
         ("--slots", 1, "N", "slots of the job; with switchml 2N, of which N are in flight"),
         ("--rounds", 2, "R", "times that each slot is used"),
@@ -64,8 +61,8 @@ def run(args: argparse.Namespace) -> int:
     from fanin.sim.checker.topology import Topology
 
     check_options(args)
+    shape = shape_of(args)
     try:
-        shape = parse_shape(args.racks) if args.racks else args.workers
         system = _system(args, shape)
     except ValueError as error:
         raise InputError(str(error)) from error
@@ -101,10 +98,6 @@ def _system(args: argparse.Namespace, shape: Shape) -> System:
     size: dict[str, Any] = {"workers": workers_of(shape), "slots": args.slots, "rounds": args.rounds}
     if isinstance(shape, int):
         return System(PROTOCOLS[args.protocol](**size), faults)
-    if args.protocol == "published":
-        raise ValueError(
-            "--racks: the published protocol has one switch; --protocol p4sgd and switchml have trees"
-        )
     return TreeSystem(Rounds(**size, protocol=Protocol(args.protocol), shape=shape), faults)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from fanin.base.errors import InputError
 from fanin.base.scratch import write_file
 from fanin.runs.output import add_json, check_writable, print_json, table
 
@@ -19,6 +20,13 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     tree.add_argument("file", type=Path, metavar="TREE.toml", help="switches, members and links of the fabric")
     tree.add_argument("-o", dest="output", type=Path, metavar="DIR", help="existing folder for SWITCH.json")
+    tree.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="jobs of all workers with slots of their own, one per start or restart of a training",
+    )
     add_json(tree)
     tree.set_defaults(run=run)
 
@@ -28,23 +36,26 @@ def run(args: argparse.Namespace) -> int:
     from fanin.p4.deployment import deployment_json
     from fanin.p4.tree import deployments, load_tree
 
-    parts = load_tree(args.file)
+    tree = load_tree(args.file)
+    try:
+        switches = deployments(tree, args.jobs)
+    except ValueError as error:
+        raise InputError(f"--jobs {args.jobs}: {error}") from error
     paths = []
     if args.output:
-        texts = {f"{name}.json": deployment_json(each) for name, each in deployments(parts).items()}
+        texts = {f"{name}.json": deployment_json(each) for name, each in switches.items()}
         paths = [args.output / name for name in texts]
         for path in paths:
             check_writable(path)
         for path, text in zip(paths, texts.values(), strict=True):
             write_file(path, text)
     if args.json:
-        switches = {part.name: list(part.members) for part in parts}
-        print_json({"switches": switches, "files": [*map(str, paths)]})
+        print_json({"switches": tree.members, "files": [*map(str, paths)]})
         return 0
-    rows = [["switch", "port to parent", "members: workers by number, switches by name"]]
-    for part in parts:
-        uplink = part.part.uplink
-        rows.append([part.name, str(uplink.port) if uplink else "root", ", ".join(map(str, part.members))])
+    rows = [["switch", "port to parent", "members"]]
+    for each in tree.switches:
+        uplink = each.part.uplink
+        rows.append([each.name, str(uplink.port) if uplink else "root", ", ".join(tree.members[each.name])])
     print(table(rows))
     print("\n".join(map(str, paths)), end="\n" if paths else "")
     return 0

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 
 from fanin.evaluation.bench.result import Result
-from fanin.job import SWITCH, Job, Member, worker_endpoint
+from fanin.job import SWITCH, Job, default_member
 from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.p4.emit import program_text
 from fanin.sim.switch.base import Switch
@@ -63,7 +63,7 @@ def _embedded(target: Target, encap: Encap) -> float:
 
 def _rate(switch: Switch, encap: Encap) -> float:
     """Return input packets per s of all workers of a job, without loss, on one core."""
-    members = tuple(Member(w, 1 << w, worker_endpoint(w)) for w in range(WORKERS))
+    members = tuple(map(default_member, range(WORKERS)))
     switch.add_job(Job(1, 0, SLOTS, members))
     frames = [
         (member.port, encode(packet, encap=encap, source=member.endpoint, destination=SWITCH))

@@ -9,7 +9,6 @@ from fanin.job import SWITCH
 from fanin.report.perfetto import Trace
 from fanin.sim.glm.result import TrainResult
 from fanin.sim.network import LinkConfig
-from fanin.tree import tree_of
 from fanin.wire.aggregation import AggPacket, Kind, decode_payload, header_length, payload_length
 
 _STAGES = {"F": "forward", "C": "communication", "B": "backward"}
@@ -48,14 +47,12 @@ class _Packets:
     """
 
     def __init__(self, trace: Trace, result: TrainResult):
-        node, racks = result.training.node, result.training.network.racks
-        root = tree_of(racks, job=0, base=0, slots=1)[0] if racks else None
-        self._own_mac = (root.endpoint if root else SWITCH).mac.to_bytes(_MAC, "big")
-        members = zip(root.part.members, root.members, strict=True) if root else ()
-        self._names = {member.endpoint.mac: str(name) for member, name in members}
-        self._bits = (
-            {member.bitmap: self._names[member.endpoint.mac] for member in root.part.members} if root else {}
-        )
+        node, tree = result.training.node, result.training.network.tree
+        self._own_mac = (tree.root.endpoint if tree else SWITCH).mac.to_bytes(_MAC, "big")
+        members = [*zip(tree.root.part.members, tree.root.members, strict=True)] if tree else []
+        names = [name if isinstance(name, str) else f"node {name}" for _, name in members]
+        self._names = {member.endpoint.mac: name for (member, _), name in zip(members, names, strict=True)}
+        self._bits = {member.bitmap: name for (member, _), name in zip(members, names, strict=True)}
         self._trace, self._header, self._values = trace, header_length(node.encap), node.values
         self._link: LinkConfig = result.training.network.link
         self._sent: set[tuple[Kind, int, int, int]] = set()  # packets from workers: kind, worker, slot, round

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from fanin.runs.diagnosis import Diagnosis
 from fanin.runs.output import table
 from fanin.runs.states import STATES
 from fanin.sim.switch.operations import Step, steps_of
-from fanin.tree import shape_of, tree_of
 from fanin.wire.aggregation import Protocol
 
 
@@ -118,19 +117,38 @@ _SWITCH_COLUMNS = {
 
 
 def waiting_switches(run: Record) -> Iterator[str]:
-    """Yield a line for each switch of a tree that lacks packets of its own members, which are behind others."""
+    """Yield a line for each switch of a tree that waits for packets which its other neighbours do not lack.
+
+    These are AGGs and ACKs of its members, or RESULTs and CONFIRMs of its parent. If a link to one of these
+    neighbours has lost packets, the line says how many.
+    """
     if "switches" not in run.value:
         return
-    switches = run.record("switches")
+    switches, trunks = run.record("switches"), run.record("trunks")
     counts = {name: switches.record(name).counts() for name in switches.value}
-    racks = run.record("options").record("network").value["racks"]
-    parts = run.build(lambda: tree_of(shape_of(racks), job=0, base=0, slots=1))
-    for counter, kind in (("aggregated", "AGG"), ("acknowledged", "ACK")):
-        rounds = max(-(-counts[part.name][counter] // len(part.members)) for part in parts)
-        lacking = {part.name: rounds * len(part.members) - counts[part.name][counter] for part in parts}
-        for part in parts:
-            if lacking[part.name] and not any(lacking.get(str(member)) for member in part.members):
-                yield f"{part.name} lacks {lacking[part.name]:,} {kind}s of its {len(part.members)} members"
+    tree = run.record("options").record("network").record("tree")
+    members = {name: tree.texts(name) for name in counts}
+    parents = {member: name for name in counts for member in members[name] if member in counts}
+
+    def lost(children: Iterable[str], way: str) -> str:
+        numbers = {child: _lost(trunks.record(f"{child} {way}").counts()) for child in children}
+        return "".join(f"; {number:,} lost on {child}'s link" for child, number in numbers.items() if number)
+
+    unanswered = dict.fromkeys(counts, 0)  # members' packets that cannot come before the parent's answer
+    for kind, sent, answer, answered in (
+        ("AGG", "aggregated", "RESULT", "results"),
+        ("ACK", "acknowledged", "CONFIRM", "confirms"),
+    ):
+        rounds = max(-(-counts[name][sent] // len(members[name])) for name in counts)
+        lacking = {name: rounds * len(members[name]) - counts[name][sent] for name in counts}
+        for name, number in lacking.items():
+            below = [member for member in members[name] if member in counts]
+            if number > unanswered[name] and not any(lacking[member] for member in below):
+                yield f"{name} lacks {number:,} {kind}s of its {len(members[name])} members{lost(below, 'up')}"
+        for name, parent in parents.items():
+            if (number := counts[parent][answered] - counts[name][answered]) > 0:
+                yield f"{name} lacks {number:,} {answer}s of its parent {parent}{lost([name], 'down')}"
+                unanswered[name] = number * len(members[name])
 
 
 def _lost(link: Mapping[str, int]) -> int:

@@ -53,7 +53,7 @@ from fanin.runs.wave import waveform
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.cosim.waves import Waveform
 from fanin.sim.glm.classes import ClassesResult, together
-from fanin.sim.glm.course import Course, History, TrainRun
+from fanin.sim.glm.course import History, TrainRun, first_course
 from fanin.sim.glm.data import Dataset
 from fanin.sim.glm.result import GlmTraining, TrainResult
 from fanin.sim.glm.train import Trainer
@@ -219,6 +219,8 @@ class _Command:
         if self.earlier:
             self.earlier.check(values)
             self.earlier.check_epochs(training.epochs)
+        else:
+            self._survival.job = first_course(training.network).job
         self._survival.about = lambda job: About(configuration, values, self._digest, job)
 
     def _check_data(self, dataset: Dataset) -> None:
@@ -271,7 +273,7 @@ class _Command:
         """
         if self._survival.in_place:
             return self._train_with_states(trainer, folder, part)
-        course = Course()
+        course = first_course(trainer.training.network)
         end = _failure_or_run(lambda: simulate(trainer, course, folder / PCAP_FILE, self._reporter))
         write_switch(folder, trainer, course)
         return self._finish(trainer, folder, end)

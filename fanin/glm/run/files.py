@@ -37,7 +37,7 @@ from fanin.runs.unfinished import UNFINISHED, cause_of
 from fanin.sim.capture import read_capture
 from fanin.sim.cosim.process import result_of
 from fanin.sim.cosim.run import RunResult
-from fanin.sim.glm.cosim import Cosim, deployment_of
+from fanin.sim.glm.cosim import deployment_of, tree_at
 from fanin.sim.glm.course import Course
 from fanin.sim.glm.result import TrainResult, observations, options_json
 from fanin.sim.glm.train import Trainer
@@ -117,24 +117,23 @@ def write_model(folder: Path, model: GlmModel) -> None:
 
 def write_switch(folder: Path, trainer: Trainer, course: Course) -> None:
     """Write the switch's program and its job, for ``fanin p4 run --recorded``; of a tree a job per switch."""
-    whole = _deployment(trainer, course)
-    program, parts = whole.program, _parts(trainer, whole)
+    whole, switches = _deployment(trainer, course), _switches(trainer, course)
+    program = whole.program
     assert program is not None  # a run's deployment has the nodes' program
     write_file(folder / PROGRAM_FILE, program_text(program))
     write_file(folder / SWITCH_DISSECTOR_FILE, dissector(program))
     deployments = [
-        Deployment(part.endpoint, tuple(Port(s.port) for s in part.part.stations), (part.part,), program)
-        for part in parts
+        Deployment(each.endpoint, tuple(map(Port, each.ports)), (each.part,), program) for each in switches
     ] or [whole]
-    names = [JOB_FILE, *_tree_names(JOB_FILE, parts)]
+    names = [JOB_FILE, *_tree_names(JOB_FILE, switches)]
     for name, deployment in zip(names, deployments, strict=True):
         write_file(folder / name, deployment_json(deployment))
 
 
 def tree_files(trainer: Trainer, course: Course) -> list[str]:
     """Return the names of the files of switches below the root; empty for a single switch."""
-    parts = _parts(trainer, _deployment(trainer, course))
-    return [name for file in (PCAP_FILE, JOB_FILE) for name in _tree_names(file, parts)]
+    switches = _switches(trainer, course)
+    return [name for file in (PCAP_FILE, JOB_FILE) for name in _tree_names(file, switches)]
 
 
 def _deployment(trainer: Trainer, course: Course) -> Deployment:
@@ -142,14 +141,15 @@ def _deployment(trainer: Trainer, course: Course) -> Deployment:
     return deployment_of(trainer.nodes.program(trainer.training.network), course)
 
 
-def _parts(trainer: Trainer, deployment: Deployment) -> list[TreeSwitch]:
+def _switches(trainer: Trainer, course: Course) -> Sequence[TreeSwitch]:
     """Return the switches of a tree; empty for a single switch."""
-    return Cosim.tree(trainer.training.network, deployment.jobs[0])
+    tree = tree_at(trainer.training.network, _deployment(trainer, course).jobs[0])
+    return tree.switches if tree else ()
 
 
-def _tree_names(file: str, parts: Sequence[TreeSwitch]) -> list[str]:
+def _tree_names(file: str, switches: Sequence[TreeSwitch]) -> list[str]:
     """Return the names of a file of each switch below the root, such as ``frames-switch-0.pcap``."""
-    return [Path(file).with_stem(f"{Path(file).stem}-{part.name}").name for part in parts[1:]]
+    return [Path(file).with_stem(f"{Path(file).stem}-{each.name}").name for each in switches[1:]]
 
 
 def write_json(folder: Path, value: dict[str, Any]) -> dict[str, Any]:

@@ -122,6 +122,16 @@ class GlmOptions(LinkOptions, WaveOptions, RunOptions):
         "a tree of switches, which decides workers: 4x8 has four racks of eight below a root; 2x4x8, 1+2",
         "GxM",
         trait=LINKS,
+        exclusive="tree",
+    )
+    tree: Path | None = option(
+        NETWORK,
+        None,
+        "a tree of switches from a file, which decides workers, slots and job (fanin p4 tree)",
+        "TREE.toml",
+        trait=LINKS,
+        exclusive="tree",
+        file_use=FileUse.INPUT,
     )
     switch: SwitchKind = option(NETWORK, SwitchKind.EMBEDDED, "switch that aggregates")
     protocol: Protocol = option(NETWORK, Protocol.P4SGD, "event that frees a slot; switchml: the baseline")
@@ -140,8 +150,9 @@ class GlmOptions(LinkOptions, WaveOptions, RunOptions):
     stop: tuple[str, ...] | None = option(
         NETWORK,
         None,
-        "1:1e-4: worker 1 stops answering after 1e-4 simulated seconds; a restart replaces it",
-        "WORKER:T,…",
+        "1:1e-4: worker 1 stops answering after 1e-4 simulated seconds; a restart replaces it; of a tree also "
+        "switch-1:1e-4, the link of switch-1 to its parent",
+        "NAME:T,…",
         trait=LINKS,
     )
 

@@ -12,11 +12,11 @@ from fanin.base.printable import print_note
 from fanin.glm.run.progress import ProgressReporter, simulate
 from fanin.glm.run.state import About, load, names_of, save
 from fanin.host.board import BoardError
-from fanin.job import JOBS
+from fanin.job import FIRST_JOB, JOBS
 from fanin.runs.states import state_name
 from fanin.runs.unfinished import cause_of
 from fanin.sim.cosim.simulator import SimulationFailed
-from fanin.sim.glm.course import JOB_ID, Course, History, TrainRun
+from fanin.sim.glm.course import Course, History, TrainRun, first_course
 from fanin.sim.glm.train import Trainer
 from fanin.sim.nic.agreement import SLOTS as AGREEMENT_SLOTS
 from fanin.sim.nic.agreement import Agreement
@@ -41,7 +41,7 @@ class Survival:
     checkpoint: int | None = None
     restart: int = 0
     about: Callable[[int], About] | None = None
-    job: int = JOB_ID
+    job: int = FIRST_JOB
     joined: bool = False
     in_place: bool = False
     restarts: list[dict[str, Any]] = field(default_factory=list)
@@ -83,12 +83,11 @@ class Attempts:
     def course(self) -> Course:
         """Return the remaining epochs, and the job that trains them."""
         survival, history = self.survival, self.history
-        external = bool(self._trainer.training.network.ports)
         return Course(
             first=history.epoch if history else 0,
             model=history.model if history else None,
             job=survival.job,
-            base=(survival.job - 1) * self._slots_each if external else 0,
+            base=self._base,
             checkpoint=survival.checkpoint,
             keep=self._keep if survival.checkpoint else None,
         )
@@ -118,8 +117,18 @@ class Attempts:
             raise ToolFailed(str(error)) from error  # the board answered before and may do so again
 
     @property
+    def _base(self) -> int:
+        """First slot of the current job; jobs at an external switch follow one another."""
+        network = self._trainer.training.network
+        first = first_course(network)
+        number = (self.survival.job - first.job) % (JOBS - 1)
+        return first.base + (number * self._slots_each if network.ports else 0)
+
+    @property
     def _slots_each(self) -> int:
         """Slots per job at an external switch: those of the nodes, and as many for the workers' agreement."""
+        if tree := self._trainer.training.network.tree:
+            return tree.root.part.slots
         return 2 * max(self._trainer.nodes.program(self._trainer.training.network).slots, AGREEMENT_SLOTS)
 
     def _agree(self) -> None:
@@ -132,12 +141,12 @@ class Attempts:
         network = training.network
         if network.here:
             epoch = self.history.epoch if self.history else 0
-            base = (survival.job - 1) * self._slots_each + self._slots_each // 2
             agreement = Agreement(
                 network.ports,
                 network.here,
+                tree=network.tree,
                 job=survival.job,
-                base=base,
+                base=self._base + self._slots_each // 2,
                 encap=training.node.encap,
                 values=training.node.values,
                 timeout=max(network.retries, 1) * network.ceiling_ns * network.slowdown * 1e-9,

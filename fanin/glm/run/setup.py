@@ -11,10 +11,11 @@ from fanin.fixed import LOSSES
 from fanin.glm.facts import PRESETS, GlmConfig
 from fanin.glm.run.boards import read_boards
 from fanin.glm.run.options import MEMORY, PORTS, GlmOptions
+from fanin.glm.run.trees import tree_of_options
 from fanin.hbm import MEMORIES, Hbm
 from fanin.runs.call import Call
 from fanin.runs.option import Trait
-from fanin.runs.pairs import parse_stops
+from fanin.runs.pairs import number_of, parse_named_stops
 from fanin.runs.ranks import refuse_ranks
 from fanin.runs.shared_options import LINKS
 from fanin.sim.cosim.waves import Waveform
@@ -34,8 +35,7 @@ from fanin.sim.network import (
     check_delay,
 )
 from fanin.sim.nic.pace import MAX_SLOWDOWN
-from fanin.sim.switch.base import SwitchKind
-from fanin.tree import parse_shape, workers_of
+from fanin.tree import Tree
 from fanin.wire.aggregation import Encap
 
 _OWN_NETWORK = "does not apply with --on: boards have their own network"
@@ -102,36 +102,33 @@ def _at_interfaces(options: GlmOptions) -> GlmTraining:
 
     Raises InputError.
     """
+    tree = tree_of_options(options)
+    if tree:
+        slots = tree.root.part.slots
+        options = dataclasses.replace(
+            options,
+            workers=len(tree.workers),
+            slots=slots if options.worker is None else slots // 2,  # the others are for the workers' agreement
+        )
     if options.ports is None:
         options.refuse(lacking(options))
-        return glm_training(options) if options.racks is None else _in_racks(options)
+        return glm_training(options, tree=tree)
     if options.racks is not None:
-        raise InputError("--racks needs simulated switches; it cannot be given with --ports")
+        raise InputError("--racks needs simulated switches; with --ports, --tree describes others")
     from fanin.sim.nic.outside import check_interfaces
 
     ports = tuple(options.ports.split(","))
     local_workers = _workers_here(options, len(ports))
+    if not local_workers and tree and len(ports) != options.workers:
+        raise InputError(f"--ports {options.ports}: --tree {options.tree} has {options.workers} workers")
     check_interfaces(ports)
     if not 1 <= options.slowdown <= MAX_SLOWDOWN:
         raise InputError(f"--slowdown {options.slowdown:g}: must be 1 to {MAX_SLOWDOWN:g}")
     if not local_workers:
         options = dataclasses.replace(options, workers=len(ports))
-    return glm_training(options, ports=ports, here=local_workers, longest_timeout_ns=PORTS_TIMEOUT_NS)
-
-
-def _in_racks(options: GlmOptions) -> GlmTraining:
-    """Return the training on a tree of simulated switches. Raises InputError."""
-    try:
-        racks = parse_shape(options.racks or "")
-    except ValueError as error:
-        raise InputError(f"--racks: {error}") from error
-    workers = workers_of(racks)
-    if "workers" in options.given and options.workers != workers:
-        raise InputError(f"--workers {options.workers}: --racks {options.racks} has {workers}")
-    if options.switch is SwitchKind.BMV2:
-        raise InputError("--racks: not with --switch bmv2; embedded and reference make trees")
-    training = glm_training(dataclasses.replace(options, workers=workers))
-    return dataclasses.replace(training, network=dataclasses.replace(training.network, racks=racks))
+    return glm_training(
+        options, ports=ports, here=local_workers, tree=tree, longest_timeout_ns=PORTS_TIMEOUT_NS
+    )
 
 
 def _workers_here(options: GlmOptions, ports: int) -> tuple[int, ...]:
@@ -158,6 +155,7 @@ def glm_training(
     l2_nodes: bool | None = None,
     ports: tuple[str, ...] = (),
     here: tuple[int, ...] = (),
+    tree: Tree | None = None,
     longest_timeout_ns: float = LONGEST_TIMEOUT_NS,
 ) -> GlmTraining:
     """Return the training that the options describe. Raises InputError.
@@ -165,6 +163,7 @@ def glm_training(
     - ``l2_nodes``: whether the nodes' weights can decay; by default they can if ``--l2`` is not 0.
     - ``ports``: Linux interfaces of the nodes.
     - ``here``: the worker at each of these interfaces.
+    - ``tree``: tree of switches; None: one switch.
     - ``longest_timeout_ns``: ceiling of timeouts that follow the round trips.
     """
     loss = LOSSES[options.loss]
@@ -172,7 +171,7 @@ def glm_training(
     try:
         return GlmTraining(
             node=_node(options, l2=options.l2 != 0 if l2_nodes is None else l2_nodes),
-            network=_network(options, ports, here, longest_timeout_ns),
+            network=_network(options, ports, here, tree, longest_timeout_ns),
             loss=loss,
             data=data,
             lr=rate_of(data, loss) if options.lr is None else options.lr,
@@ -213,7 +212,11 @@ def _hbm(options: GlmOptions) -> Hbm | None:
 
 
 def _network(
-    options: GlmOptions, ports: tuple[str, ...], here: tuple[int, ...], longest_timeout_ns: float
+    options: GlmOptions,
+    ports: tuple[str, ...],
+    here: tuple[int, ...],
+    tree: Tree | None,
+    longest_timeout_ns: float,
 ) -> NetworkConfig:
     if not 0 < options.gbps < math.inf:
         raise InputError(f"gbps must be positive and finite, not {options.gbps:g}")
@@ -235,14 +238,22 @@ def _network(
         ports=ports,
         here=here,
         slowdown=options.slowdown,
-        stops=_stops(options),
+        stops=_stops(options, tree),
+        tree=tree,
     )
 
 
-def _stops(options: GlmOptions) -> tuple[tuple[int, float], ...]:
-    """Return the workers that stop, and their times in seconds. Raises InputError."""
+def _stops(options: GlmOptions, tree: Tree | None) -> tuple[tuple[int | str, float], ...]:
+    """Return the workers and links of switches that stop, and their times in seconds. Raises InputError."""
     if not options.stop:
         return ()
     if options.ports is not None:
         raise InputError("--stop cuts simulated links; it cannot be given with --ports")
-    return tuple(parse_stops(",".join(options.stop), options.workers).items())
+    switches = [switch.name for switch in tree.switches[1:]] if tree else []
+
+    def identify(entry: str, name: str) -> int | str:
+        if name in switches:
+            return name
+        return number_of("--stop", entry, name, options.workers, others=switches)
+
+    return tuple(parse_named_stops(",".join(options.stop), identify, "worker or switch").items())

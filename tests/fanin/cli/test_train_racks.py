@@ -1,6 +1,8 @@
 """``fanin train --racks``: files of every switch, resumption, wrong trees."""
 
+import contextlib
 import json
+import re
 
 import pytest
 
@@ -30,7 +32,11 @@ def test_a_run_counts_every_switch_and_every_link(folder):
     record = json.loads((folder / "run.json").read_text())
     assert record["bit_exact"]
     assert record["options"]["workers"] == 4
-    assert record["options"]["network"]["racks"] == [2, 2]
+    assert record["options"]["network"]["tree"] == {
+        "switch": ["switch-0", "switch-1"],
+        "switch-0": ["worker 0", "worker 1"],
+        "switch-1": ["worker 2", "worker 3"],
+    }
     assert record["switches"].keys() == {"switch", "switch-0", "switch-1"}
     assert record["trunks"].keys() == {f"switch-{n} {way}" for n in (0, 1) for way in ("up", "down")}
     assert sum(trunk["dropped"] for trunk in record["trunks"].values()) > 0
@@ -90,6 +96,115 @@ def test_the_doctor_names_the_rack_that_stopped(tmp_path, capsys):
     assert lines[heading[0] + 4].endswith(" ACKs of its 2 members")
 
 
+#: A worker at the root beside a rack; ports, bits, job and slots of their own.
+FABRIC = """
+job = 9
+base = 64
+slots = 32
+
+[switch.spine]
+mac = "02:00:00:00:bb:00"
+ip = "10.9.0.1"
+members = [{ port = 3, bit = 30, switch = "leaf" },
+           { port = 5, bit = 7, mac = "02:00:00:00:cc:01", ip = "10.9.1.1" }]
+
+[switch.leaf]
+mac = "02:00:00:00:bb:01"
+ip = "10.9.0.2"
+udp_port = 34997
+uplink = 12
+members = [{ port = 1, bit = 9, mac = "02:00:00:00:cc:02", ip = "10.9.1.2", udp_port = 34997 },
+           { port = 0, bit = 2, mac = "02:00:00:00:cc:03", ip = "10.9.1.3" }]
+"""
+
+
+@pytest.fixture
+def fabric(tmp_path):
+    path = tmp_path / "fabric.toml"
+    path.write_text(FABRIC)
+    return path
+
+
+TREE = ["breast_cancer", "--preset", "tiny", "--epochs", 1]
+
+
+@pytest.mark.parametrize("encap", ["l2", "udp"])
+def test_a_fabrics_file_decides_workers_slots_job_and_addresses(tmp_path, fabric, encap, capsys):
+    folder = tmp_path / "run"
+    assert run(*TREE, "--tree", fabric, "--encap", encap, "--drop", 0.01, "-o", folder) == 0
+    record = json.loads((folder / "run.json").read_text())
+    assert record["options"]["network"]["tree"] == {
+        "spine": ["leaf", "worker 0"],
+        "leaf": ["worker 1", "worker 2"],
+    }
+    assert record["options"]["network"]["slots"] == 32
+    (job,) = load_deployment(folder / "job-leaf.json").jobs
+    assert (job.id, job.base, job.slots, job.uplink.port, job.uplink.bitmap) == (9, 64, 32, 12, 1 << 30)
+    capsys.readouterr()
+    replay = ["p4", "run", str(folder / "aggregation.p4"), "--job", str(folder / "job-leaf.json")]
+    assert main([*replay, "--recorded", str(folder / "frames-leaf.pcap")]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith(" equal, 0 differ")
+
+
+def test_a_restart_and_a_resumption_take_the_files_next_job(tmp_path, fabric):
+    folder = tmp_path / "run"
+    words = ["--tree", fabric, "--checkpoint", 1, "--restart", 1, "--stop", "leaf:1e-5", "--retries", 4]
+    assert run(*TREE, *words, "--timeout-ns", 3000, "-o", folder) == 0
+    record = json.loads((folder / "run.json").read_text())
+    assert [restart["job"] for restart in record["restarts"]] == [10]
+    assert run("--resume", folder, "--epochs", 2) == 0
+    assert json.loads((folder / "run.json").read_text())["job"] == 12  # the link stops in job 11, too
+    (job,) = load_deployment(folder / "job.json").jobs
+    assert (job.id, job.base) == (12, 64)
+
+
+def test_a_dead_link_between_switches_is_named(tmp_path, capsys):
+    folder = tmp_path / "run"
+    words = ["--epochs", 2, "--stop", "switch-1:2e-5", "--timeout-ns", 3000, "--retries", 4]
+    assert run(*OPTIONS, *words, "-o", folder) == 1
+    assert "stopped" in capsys.readouterr().err
+    assert main(["doctor", str(folder)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    waiting = [line for line in lines if " lacks " in line]
+    assert len(waiting) == 1, waiting
+    assert re.fullmatch(
+        r"switch-1 lacks (\d+) RESULTs of its parent switch; \1 lost on switch-1's link", waiting[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        (["--slots", "64"], "--slots 64: --tree {} has 32"),
+        (["--workers", "4"], "--workers 4: --tree {} has 3"),
+        (["--racks", "2x2"], "not allowed with argument"),
+        (["--ports", "lo"], "--ports lo: --tree {} has 3 workers"),
+        (["--stop", "spine:1"], "--stop spine:1: workers are 0 to 2; switches below the root are leaf"),
+        (["--stop", "3:1"], "--stop 3:1: workers are 0 to 2"),
+        (["--switch", "bmv2"], "--tree {}: not with --switch bmv2"),
+    ],
+)
+def test_options_that_contradict_the_file_take_one_line(tmp_path, fabric, capsys, words, cause):
+    with contextlib.suppress(SystemExit):
+        assert run(*TREE, "--tree", fabric, *words, "-o", tmp_path / "run") == 2
+    assert cause.format(fabric) in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "cause"),
+    [
+        (', ip = "10.9.1.3"', "", "worker 2 has no ip"),
+        ('ip = "10.9.0.2"', "", "switch leaf has no ip"),
+        ("udp_port = 34997 }", "udp_port = 6000 }", "udp_port of worker 1 must be 34997, not 6000"),
+    ],
+)
+def test_udp_needs_an_ip_of_each_and_the_switchs_port(tmp_path, fabric, capsys, old, new, cause):
+    fabric.write_text(FABRIC.replace(old, new, 1))
+    assert run(*TREE, "--tree", fabric, "--encap", "udp", "-o", tmp_path / "run") == 2
+    assert f"--encap udp: --tree {fabric}: {cause}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "cause"),
     [
@@ -101,11 +216,11 @@ def test_the_doctor_names_the_rack_that_stopped(tmp_path, capsys):
         (["--racks", "2x2", "--workers", "3"], "--workers 3: --racks 2x2 has 4"),
         (
             ["--racks", "2x2", "--switch", "bmv2"],
-            "--racks: not with --switch bmv2; embedded and reference make trees",
+            "--racks 2x2: not with --switch bmv2; embedded and reference make trees",
         ),
         (
             ["--racks", "2x2", "--ports", "lo"],
-            "--racks needs simulated switches; it cannot be given with --ports",
+            "--racks needs simulated switches; with --ports, --tree describes others",
         ),
     ],
 )

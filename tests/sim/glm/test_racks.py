@@ -12,7 +12,7 @@ from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.glm.cosim import Cosim
 from fanin.sim.network import LinkConfig, NetworkConfig
 from fanin.sim.switch.base import SwitchKind
-from fanin.tree import parse_shape, workers_of
+from fanin.tree import parse_shape, tree_of
 from tests.support import new_seed, slow
 
 pytestmark = pytest.mark.verilator
@@ -20,6 +20,12 @@ pytestmark = pytest.mark.verilator
 NODE = PRESETS["tiny"]
 WORKERS = 4
 TREES = ["2x2", "1+3", "2x1x2"]
+
+
+def tree(text):
+    return tree_of(parse_shape(text), job=1, base=0, slots=NODE.slots)
+
+
 FAULTS = LinkConfig(drop=0.02, duplicate=0.02, reorder=0.02, corrupt=0.02)
 
 
@@ -48,7 +54,7 @@ def check(result, golden):
 @pytest.mark.parametrize("text", TREES)
 def test_every_model_is_the_golden_one_and_nothing_is_sent_twice(cosim, text):
     data, run, golden = problem(WORKERS, 3, new_seed())
-    result = cosim.train(*data, **run, network=NetworkConfig(racks=parse_shape(text), timeout_ns=20_000))
+    result = cosim.train(*data, **run, network=NetworkConfig(tree=tree(text), timeout_ns=20_000))
     check(result, golden)
     operations = 3 * data[0].micro_batches_per_epoch
     root, *others = result.raw.switches.values()
@@ -64,7 +70,7 @@ def test_every_model_is_the_golden_one_and_nothing_is_sent_twice(cosim, text):
 @pytest.mark.parametrize("seed", [0, *slow(*range(1, 10))])
 def test_faults_on_every_link_change_no_bit(cosim, text, seed):
     data, run, golden = problem(WORKERS, 10, seed)
-    result = cosim.train(*data, **run, network=NetworkConfig(link=FAULTS, seed=seed, racks=parse_shape(text)))
+    result = cosim.train(*data, **run, network=NetworkConfig(link=FAULTS, seed=seed, tree=tree(text)))
     check(result, golden)
     assert sum(counters["retransmissions"] for counters in result.counters) > 0
     trunks = result.raw.trunks.values()
@@ -76,7 +82,7 @@ def test_faults_on_every_link_change_no_bit(cosim, text, seed):
 def test_the_reference_switch_makes_no_difference(cosim):
     data, run, golden = problem(WORKERS, 3, new_seed())
     runs = [
-        cosim.train(*data, **run, network=NetworkConfig(link=FAULTS, racks=(2, 2), switch=kind))
+        cosim.train(*data, **run, network=NetworkConfig(link=FAULTS, tree=tree("2x2"), switch=kind))
         for kind in (SwitchKind.EMBEDDED, SwitchKind.REFERENCE)
     ]
     check(runs[0], golden)
@@ -87,8 +93,8 @@ def test_the_reference_switch_makes_no_difference(cosim):
 def test_an_allreduce_costs_two_links_and_two_switches_more(cosim):
     data, run, _ = problem(WORKERS, 2, new_seed())
     means = [
-        cosim.train(*data, **run, network=NetworkConfig(racks=racks, timeout_ns=20_000)).allreduce_ns.mean()
-        for racks in (None, (2, 2))
+        cosim.train(*data, **run, network=NetworkConfig(tree=switches, timeout_ns=20_000)).allreduce_ns.mean()
+        for switches in (None, tree("2x2"))
     ]
     hop = (8 + 60 + 4) * 8 / 100 + 100  # a frame of 60 bytes at 100 Gb/s, and the link's delay
     assert means[1] - means[0] == pytest.approx(2 * (hop + 400), abs=8)
@@ -97,7 +103,7 @@ def test_an_allreduce_costs_two_links_and_two_switches_more(cosim):
 def test_each_switch_has_a_capture(cosim, tmp_path):
     data, run, _ = problem(WORKERS, 1, new_seed())
     pcap = tmp_path / "frames.pcap"
-    cosim.train(*data, **run, network=NetworkConfig(racks=(2, 2)), pcap=pcap)
+    cosim.train(*data, **run, network=NetworkConfig(tree=tree("2x2")), pcap=pcap)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "frames-switch-0.pcap",
         "frames-switch-1.pcap",
@@ -110,7 +116,7 @@ def test_each_switch_has_a_capture(cosim, tmp_path):
 
 def test_a_worker_that_stops_ends_the_job_within_its_bound(cosim):
     data, run, _ = problem(WORKERS, 3, new_seed())
-    network = NetworkConfig(racks=(2, 2), retries=3, timeout_ns=3000, stops=((3, 20e-6),))
+    network = NetworkConfig(tree=tree("2x2"), retries=3, timeout_ns=3000, stops=((3, 20e-6),))
     with pytest.raises(SimulationFailed, match="TIMEOUT"):
         cosim.train(*data, **run, network=network)
 
@@ -118,16 +124,14 @@ def test_a_worker_that_stops_ends_the_job_within_its_bound(cosim):
 @pytest.mark.slow
 @pytest.mark.parametrize(("text", "epochs"), [("2x4", 4), ("4x8", 2), ("2x2x4", 3)])
 def test_the_issues_trees_train_bit_for_bit(text, epochs):
-    workers = workers_of(parse_shape(text))
+    workers = len(tree(text).workers)
     data, run, golden = problem(workers, epochs, new_seed())
     large = Cosim(NODE, workers=workers, quiet=True)
     for seed in range(10):
-        result = large.train(
-            *data, **run, network=NetworkConfig(link=FAULTS, seed=seed, racks=parse_shape(text))
-        )
+        result = large.train(*data, **run, network=NetworkConfig(link=FAULTS, seed=seed, tree=tree(text)))
         check(result, golden)
 
 
-def test_a_tree_is_simulated():
-    with pytest.raises(ValueError, match="racks must be simulated switches"):
-        NetworkConfig(racks=(2, 2), switch=SwitchKind.BMV2)
+def test_a_tree_has_no_bmv2():
+    with pytest.raises(ValueError, match="switches of a tree must be reference or embedded"):
+        NetworkConfig(tree=tree("2x2"), switch=SwitchKind.BMV2)

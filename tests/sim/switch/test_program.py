@@ -62,7 +62,7 @@ def test_the_ptf_tests_pass(tmp_path, capsys, encap, target, workers):
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_ptf_tests_pass_below_the_root(tmp_path, target, protocol, encap):
     config = ProgramConfig(target=target, encap=encap, protocol=protocol, workers=4, slots=64)
-    root, leaf = tree_of(parse_shape("1x3"), job=5, base=0, slots=32)
+    root, leaf = tree_of(parse_shape("1x3"), job=5, base=0, slots=32).switches
     for part, ports in ((root, 1), (leaf, 4)):
         deployment = Deployment(part.endpoint, tuple(map(Port, range(ports))), (part.part,), config)
         folder = tmp_path / part.name

@@ -30,7 +30,7 @@ class Leaf:
 
     def __init__(self, encap=Encap.L2, protocol=Protocol.P4SGD):
         self.encap = encap
-        root, _, leaf = tree_of((1, 2), job=7, base=BASE, slots=SLOTS)
+        root, _, leaf = tree_of((1, 2), job=7, base=BASE, slots=SLOTS).switches
         self.parent, self.own, self.part = root.endpoint, leaf.endpoint, leaf.part
         self.switch = ReferenceSwitch(endpoint=leaf.endpoint, ports=3, encap=encap, protocol=protocol)
         self.switch.add_job(leaf.part)
@@ -176,7 +176,7 @@ class Fabric:
 
     def __init__(self, shape, protocol, rng, faults, target=None):
         self.rng, self.faults, self.protocol = rng, faults, protocol
-        switches = tree_of(shape, job=1, base=BASE, slots=SLOTS)
+        switches = tree_of(shape, job=1, base=BASE, slots=SLOTS).switches
         self.switches, self.ends = {}, {}
         for switch in switches:
             self.switches[switch.name] = self.make_switch(switch.endpoint, target)
