@@ -1,41 +1,61 @@
-"""Time model of an epoch on nodes at a switch, or at two levels of switches, without loss."""
+"""Time model of an epoch on nodes at one switch, or at a tree of switches, without loss."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import ceil
+from typing import ClassVar
 
 from fanin.base.limits import CLOCK_MHZ
 from fanin.glm.facts import TrainShape
 from fanin.sim.network import SWITCH_NS, LinkConfig
-from fanin.wire.aggregation import frame_length
+from fanin.tree import MAX_LEVELS
+from fanin.wire.aggregation import MAX_WORKERS, frame_length
 
 _PIPELINE = 34  # cycles of a mini-batch in addition to words, planes and network (docs/ARCHITECTURE.md)
 _START = 73  # cycles from ``start`` to the first word, plus those from the last gradient to the end; measured
 
 
 @dataclass(frozen=True, kw_only=True)
+class TreeShape(TrainShape):
+    """Data set on as many workers as a tree may have; RTL nodes train with up to 32."""
+
+    max_workers: ClassVar[int] = MAX_WORKERS**MAX_LEVELS
+
+
+@dataclass(frozen=True, kw_only=True)
 class EpochTime:
     """Epoch time of model-parallel nodes of the ``u280`` preset, with slots for two mini-batches.
 
-    - ``shape``: the workers of one switch.
-    - ``switches``: number of such switches, each for other columns. If there are several, one switch above them
-      adds up their sums, and a sum passes three switches and four links.
+    - ``shape``: data set on all workers of the job; of more than 32 workers a :class:`TreeShape`.
+    - ``levels``: switches between a worker and the root, both ends included; 1: one switch. A sum passes
+      2·``levels`` links and 2·``levels`` − 1 switches.
+
+    Raises ValueError for too many levels, and for more workers than the levels hold.
     """
 
     shape: TrainShape
-    switches: int = 1
+    levels: int = 1
     link: LinkConfig = field(default_factory=LinkConfig)
     switch_ns: float = SWITCH_NS
     clock_mhz: float = CLOCK_MHZ
 
+    def __post_init__(self) -> None:
+        if not 1 <= self.levels <= MAX_LEVELS:
+            raise ValueError(f"levels must be in 1…{MAX_LEVELS}, not {self.levels!r}")
+        if self.shape.workers > (most := MAX_WORKERS**self.levels):
+            raise ValueError(f"{self.levels} levels hold {most:,} workers, not {self.shape.workers:,}")
+
+    @property
+    def allreduce_ns(self) -> float:
+        """Nanoseconds from the first bit of an AGG on the wire to the last bit of its RESULT."""
+        hop = self.link.delay_ns + self.link.host_ns + self.link.wire_time(self._frame) / 1000
+        return 2 * self.levels * hop + (2 * self.levels - 1) * self.switch_ns
+
     @property
     def allreduce_cycles(self) -> int:
         """Cycles from the cycle in which an AGG leaves the node to the cycle in which its RESULT arrives."""
-        hop = self.link.delay_ns + self.link.host_ns + self.link.wire_time(self._frame) / 1000
-        levels = 1 if self.switches == 1 else 2
-        nanoseconds = 2 * levels * hop + (2 * levels - 1) * self.switch_ns
-        return ceil(nanoseconds * self.clock_mhz / 1000) + 1
+        return ceil(self.allreduce_ns * self.clock_mhz / 1000) + 1
 
     @property
     def cycles(self) -> int:
