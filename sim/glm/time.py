@@ -63,7 +63,8 @@ class EpochTime:
         shape = self.shape
         words = shape.micro_batches_per_epoch * shape.words_per_micro_batch
         waiting_cycles = shape.mini_batches * (self.allreduce_cycles + _PIPELINE + shape.precision)
-        return _START + words + waiting_cycles
+        last_backward = (shape.chunks - 1) * shape.precision  # overlaps with no forward pass
+        return _START + words + waiting_cycles + last_backward
 
     @property
     def _frame(self) -> int:

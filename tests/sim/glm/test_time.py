@@ -54,11 +54,11 @@ def measure(cosim, text, columns, samples):
     return run, epoch(shape.workers, columns, samples=samples, levels=levels_of(racks), node=node.name)
 
 
-def check(run, model):
-    """RTL's round trip has the model's cycles exactly, its epoch within 3 %."""
+def check(run, model, error):
+    """The model has RTL's round trip exactly, RTL's epoch within ``error``."""
     assert set(run.allreduce_ns) == {1000 / model.clock_mhz * model.allreduce_cycles}
     (cycles,) = run.cycles
-    assert model.cycles == pytest.approx(cycles, rel=0.03)
+    assert model.cycles == pytest.approx(cycles, rel=error)
 
 
 @pytest.fixture(scope="module")
@@ -74,15 +74,15 @@ def u280():
 @pytest.mark.verilator
 @pytest.mark.parametrize("text", ["2x2", *slow("4", "1+3", "2x1x2", "1x2x1x2")])
 def test_nodes_of_one_engine_take_the_models_time(demo, text):
-    check(*measure(demo, text, columns=257, samples=130))
+    check(*measure(demo, text, columns=257, samples=130), error=0.03)
 
 
 @pytest.mark.slow
 @pytest.mark.verilator
 @pytest.mark.parametrize("text", ["4", "2x2", "1+3", "2x1x2"])
-@pytest.mark.parametrize(("columns", "samples"), [(4096, 258), (16384, 64)])
+@pytest.mark.parametrize(("columns", "samples"), [(4096, 258), (131072, 64)])
 def test_nodes_of_eight_engines_take_the_models_time(u280, text, columns, samples):
-    check(*measure(u280, text, columns, samples))
+    check(*measure(u280, text, columns, samples), error=0.01)
 
 
 @pytest.mark.parametrize(
