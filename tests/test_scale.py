@@ -6,20 +6,35 @@ from pathlib import Path
 
 import pytest
 
-from fanin.fixed import clamp_bits
-from fanin.glm.facts import MAX_DEPTH, MAX_ENGINES, MAX_LANES
-from fanin.job import JOBS, SLOTS
-from fanin.p4.aggregation import MAX_JOBS, ProgramConfig, Target
+from fanin.fixed import DEFAULT_FRAC, clamp_bits
+from fanin.glm.facts import MAX_DEPTH, MAX_ENGINES, MAX_LANES, TrainShape
+from fanin.job import JOBS, SLOTS, worker_endpoint
+from fanin.p4.aggregation import MAX_JOBS, ProgramConfig, Target, register_fields
+from fanin.p4.installation import job_installation
 from fanin.p4.tofino import STAGES
 from fanin.param_server import facts as param_server
 from fanin.rdma.facts import MAX_QUEUE_PAIRS
 from fanin.ring import facts as ring
-from fanin.wire.aggregation import AGGREGATION, MAX_VALUES, MAX_WORKERS, ROUND_MAX
+from fanin.tree import MAX_LEVELS, levels_of, parse_shape, switch_endpoint, tree_of, workers_of
+from fanin.wire.aggregation import (
+    AGGREGATION,
+    MAX_VALUES,
+    MAX_WORKERS,
+    ROUND_MAX,
+    VALUE_BITS,
+    Encap,
+    Protocol,
+    frame_length,
+)
+from fanin.wire.ethernet import FCS_BYTES, GAP_BYTES, PREAMBLE_BYTES
 from fanin.wire.fields import field_bits
 
 PAGE = (Path(__file__).parents[1] / "docs/systems/scale.md").read_text()
 LIMITS = {
-    "workers of a job": MAX_WORKERS,
+    "members of a switch": MAX_WORKERS,
+    "levels of a tree": MAX_LEVELS,
+    "workers of a tree": MAX_WORKERS**MAX_LEVELS,
+    "workers of a training in RTL": TrainShape.max_workers,
     "jobs by id": JOBS,
     "jobs of a switch at a time": MAX_JOBS,
     "slots of a switch": SLOTS,
@@ -35,9 +50,18 @@ LIMITS = {
 }
 
 
+def section(heading):
+    return PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+
+
+def rows(heading, pattern):
+    """Return the cells of the rows under a heading that begin with ``pattern``; numbers without commas."""
+    lines = [line for line in section(heading).splitlines() if re.match(rf"\| {pattern}", line)]
+    return [[cell.strip().replace(",", "") for cell in line.strip("| ").split(" | ")] for line in lines]
+
+
 def test_the_table_has_the_limits_of_the_code():
-    table = PAGE.partition("## Limits\n")[2].partition("\n## ")[0]
-    rows = dict(re.findall(r"^\| ([^|]+) \| ([\d,]+) \|", table, re.MULTILINE))
+    rows = dict(re.findall(r"^\| ([^|]+) \| ([\d,]+) \|", section("Limits"), re.MULTILINE))
     assert {name: int(number.replace(",", "")) for name, number in rows.items()} == LIMITS
 
 
@@ -54,3 +78,48 @@ def test_tofino_holds_what_the_page_says(slots, values):
     if values < MAX_VALUES:
         with pytest.raises(ValueError, match="stages"):
             replace(program, values=values + 1)
+
+
+@pytest.mark.parametrize(("column", "tree"), [(1, "32"), (2, "32x32"), (3, "16x32x32")])
+def test_trees_have_the_sizes_of_the_page(column, tree):
+    shape, program = parse_shape(tree), ProgramConfig(workers=MAX_WORKERS, slots=256)
+    switches = tree_of(shape, job=1, base=0, slots=256)
+    sizes = [job_installation(program, switch.part, 0, switch.endpoint) for switch in switches]
+    entries, groups = (
+        "; ".join(dict.fromkeys(str(len(getattr(size, name))) for size in sizes))
+        for name in ("entries", "groups")
+    )
+    bits = clamp_bits(workers_of(shape))
+    levels = f"{levels_of(shape)}; {len(switches)}"
+    cells = [levels, str(bits), f"±{2.0 ** (bits - DEFAULT_FRAC):.9g}", entries, groups]
+    assert [row[column] for row in rows("Trees by size", "[a-z]")][: len(cells)] == cells
+    if column > 1:
+        (heading,) = re.findall(rf"([\d,]+): `{tree}`", PAGE)
+        assert int(heading.replace(",", "")) == workers_of(shape)
+
+
+def test_registers_of_a_switch_are_those_of_the_page():
+    sizes = rows("Trees by size", r"\d")
+    assert len(sizes) >= 2
+    for slots, values, bits, megabits in sizes:
+        program = ProgramConfig(slots=int(slots), values=int(values), workers=MAX_WORKERS)
+        slot_bits = VALUE_BITS * sum(map(len, register_fields(program).values()))
+        assert [slot_bits, VALUE_BITS * (int(values) + 7)] == [int(bits)] * 2
+        assert int(slots) * slot_bits / 1e6 == pytest.approx(float(megabits), abs=0.005)
+
+
+def test_default_addresses_repeat_as_the_page_says():
+    (workers,) = re.findall(r"above ([\d,]+) workers the default addresses repeat", PAGE)
+    root, beyond = switch_endpoint(0), int(workers.replace(",", ""))
+    assert worker_endpoint(beyond - 1).mac < root.mac == worker_endpoint(beyond).mac
+
+
+def test_an_uplink_carries_the_packets_of_the_page():
+    packets = len(Protocol.P4SGD.to_switch)
+    bits = 8 * (PREAMBLE_BYTES + frame_length(Encap.L2) + FCS_BYTES + GAP_BYTES)
+    loads = rows("Load of an uplink", r"\d")
+    assert len(loads) >= 2
+    for workers, *cells in loads:
+        below = packets * int(workers)
+        assert [*map(int, cells)] == [packets, below, packets * bits, below * bits]
+    assert f"carries {100_000 / (packets * bits):.0f} AllReduces a µs" in PAGE

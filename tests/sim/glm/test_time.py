@@ -15,7 +15,7 @@ from fanin.glm.facts import PRESETS, TrainShape
 from fanin.sim.glm.cosim import Cosim
 from fanin.sim.glm.time import EpochTime, TreeShape
 from fanin.sim.network import LinkConfig, NetworkConfig
-from fanin.tree import levels_of, parse_shape, workers_of
+from fanin.tree import MAX_LEVELS, levels_of, parse_shape, workers_of
 from tests.support import slow
 
 PAGE = (Path(__file__).parents[3] / "docs/systems/scale.md").read_text()
@@ -27,16 +27,12 @@ def epoch(workers, columns, *, samples, levels=1, node="u280"):
     return EpochTime(shape=shape, levels=levels)
 
 
-def numbers(text):
-    return [float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*(?:\.\d+)?", text)]
-
-
 def rows(heading):
-    """The cells of each row of the table under a heading; rows of a table begin with a number or a tree."""
-    table = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
-    lines = [line for line in table.splitlines() if re.match(r"\| `?\d", line)]
+    """Return the cells of each row of the tables under a heading that begins with a number or a tree."""
+    section = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if re.match(r"\| `?\d", line)]
     assert lines, heading
-    return [[cell.strip(" `") for cell in line.strip("| ").split(" | ")] for line in lines]
+    return [[cell.strip(" `%").replace(",", "") for cell in line.strip("| ").split(" | ")] for line in lines]
 
 
 def measure(cosim, text, columns, samples):
@@ -115,3 +111,38 @@ def test_a_tree_has_bounds():
         epoch(1025, 4096, samples=64, levels=2)
     with pytest.raises(InputError, match=r"workers must be in 1…32, not 33"):
         TrainShape(node=PRESETS["u280"], workers=33, samples=64, columns=4096, batch=BATCH)
+
+
+def test_the_page_has_the_models_latencies():
+    levels, trees = (
+        [row for row in rows("Latency against levels") if row[0].isdigit() == is_number]
+        for is_number in (True, False)
+    )
+    assert len(levels) == MAX_LEVELS
+    for row in levels:
+        time = epoch(1, 1, samples=1, levels=int(row[0]))
+        cycles, nanoseconds = time.allreduce_cycles, round(time.allreduce_ns)
+        assert [*map(int, row[1:])] == [nanoseconds, nanoseconds, 4 * cycles, cycles, cycles, cycles + 10]
+    for tree, workers, _, measured, model, error in trees:
+        shape = parse_shape(tree)
+        assert workers_of(shape) == int(workers)
+        assert round(epoch(1, 1, samples=1, levels=levels_of(shape)).allreduce_ns) == int(model)
+        assert 100 * (int(measured) / int(model) - 1) == pytest.approx(float(error), abs=0.05)
+        assert float(error) <= 3
+
+
+def test_the_page_has_the_models_epochs():
+    for tree, columns, samples, measured, model, error in rows("RTL beside the time model"):
+        shape = parse_shape(tree)
+        levels, workers = levels_of(shape), workers_of(shape)
+        assert epoch(workers, int(columns), samples=int(samples), levels=levels).cycles == int(model)
+        assert 100 * (int(model) / int(measured) - 1) == pytest.approx(float(error), abs=0.05)
+        assert abs(float(error)) <= 3
+    for workers, tree, *cycles in rows("Epochs beyond RTL"):
+        shape = parse_shape(tree)
+        assert workers_of(shape) == int(workers)
+        times = [
+            epoch(int(workers), columns, samples=1024, levels=levels_of(shape))
+            for columns in (1 << 16, 1 << 20, 1 << 26)
+        ]
+        assert [time.cycles for time in times] == [*map(int, cycles)]
