@@ -182,6 +182,7 @@ def train(
     worker: str | None = None,
     slowdown: float = 1000.0,
     racks: str | None = None,
+    tree: PathLike | None = None,
     switch: str = "embedded",
     protocol: str = "p4sgd",
     encap: str = "l2",

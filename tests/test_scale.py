@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from fanin.fixed import DEFAULT_FRAC, clamp_bits
-from fanin.glm.facts import MAX_DEPTH, MAX_ENGINES, MAX_LANES, TrainShape
-from fanin.job import JOBS, SLOTS, worker_endpoint
+from fanin.glm.facts import MAX_DEPTH, MAX_ENGINES, MAX_LANES
+from fanin.job import JOBS, SLOTS
 from fanin.p4.aggregation import MAX_JOBS, ProgramConfig, Target, register_fields
 from fanin.p4.installation import job_installation
 from fanin.p4.tofino import STAGES
 from fanin.param_server import facts as param_server
 from fanin.rdma.facts import MAX_QUEUE_PAIRS
 from fanin.ring import facts as ring
-from fanin.tree import MAX_LEVELS, levels_of, parse_shape, switch_endpoint, tree_of, workers_of
+from fanin.tree import MAX_LEVELS, MAX_TREE_WORKERS, levels_of, parse_shape, tree_of, workers_of
 from fanin.wire.aggregation import (
     AGGREGATION,
     MAX_VALUES,
@@ -33,8 +33,7 @@ PAGE = (Path(__file__).parents[1] / "docs/systems/scale.md").read_text()
 LIMITS = {
     "members of a switch": MAX_WORKERS,
     "levels of a tree": MAX_LEVELS,
-    "workers of a tree": MAX_WORKERS**MAX_LEVELS,
-    "workers of a training in RTL": TrainShape.max_workers,
+    "workers of a tree": MAX_TREE_WORKERS,
     "jobs by id": JOBS,
     "jobs of a switch at a time": MAX_JOBS,
     "slots of a switch": SLOTS,
@@ -83,7 +82,7 @@ def test_tofino_holds_what_the_page_says(slots, values):
 @pytest.mark.parametrize(("column", "tree"), [(1, "32"), (2, "32x32"), (3, "16x32x32")])
 def test_trees_have_the_sizes_of_the_page(column, tree):
     shape, program = parse_shape(tree), ProgramConfig(workers=MAX_WORKERS, slots=256)
-    switches = tree_of(shape, job=1, base=0, slots=256)
+    switches = tree_of(shape, job=1, base=0, slots=256).switches
     sizes = [job_installation(program, switch.part, 0, switch.endpoint) for switch in switches]
     entries, groups = (
         "; ".join(dict.fromkeys(str(len(getattr(size, name))) for size in sizes))
@@ -106,12 +105,6 @@ def test_registers_of_a_switch_are_those_of_the_page():
         slot_bits = VALUE_BITS * sum(map(len, register_fields(program).values()))
         assert [slot_bits, VALUE_BITS * (int(values) + 7)] == [int(bits)] * 2
         assert int(slots) * slot_bits / 1e6 == pytest.approx(float(megabits), abs=0.005)
-
-
-def test_default_addresses_repeat_as_the_page_says():
-    (workers,) = re.findall(r"above ([\d,]+) workers the default addresses repeat", PAGE)
-    root, beyond = switch_endpoint(0), int(workers.replace(",", ""))
-    assert worker_endpoint(beyond - 1).mac < root.mac == worker_endpoint(beyond).mac
 
 
 def test_an_uplink_carries_the_packets_of_the_page():

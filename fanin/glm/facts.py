@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import ClassVar
 
 from fanin.base.errors import DoesNotFit, InputError
 from fanin.boards.facts import MEMORIES, BoardMemory
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, MAX_FRAC, MAX_PRECISION, MIN_FRAC
 from fanin.job import SLOTS
-from fanin.wire.aggregation import MAX_VALUES, MAX_WORKERS, Encap, Protocol
+from fanin.tree import MAX_TREE_WORKERS
+from fanin.wire.aggregation import MAX_VALUES, Encap, Protocol
 
 MICRO_BATCH = 8  # samples that go through an engine side by side, one per bank
 LABEL_BITS = 32
@@ -202,8 +202,6 @@ class TrainShape:
     precision: int = DEFAULT_PRECISION
     vanilla: bool = False  #: the backward pass of a mini-batch starts after its last FA; nothing overlaps
 
-    max_workers: ClassVar[int] = MAX_WORKERS  #: a node's clamp register has the range for so many
-
     def __post_init__(self) -> None:
         self._check_parameters()
         self._check_model_memory()
@@ -212,8 +210,8 @@ class TrainShape:
             self._check_vanilla()
 
     def _check_parameters(self) -> None:
-        if not 1 <= self.workers <= self.max_workers:
-            raise InputError(f"workers must be in 1…{self.max_workers}, not {self.workers}")
+        if not 1 <= self.workers <= MAX_TREE_WORKERS:
+            raise InputError(f"workers must be in 1…{MAX_TREE_WORKERS:,}, not {self.workers:,}")
         if not 1 <= self.precision <= MAX_PRECISION:
             raise InputError(f"precision must be in 1…{MAX_PRECISION} bits, not {self.precision}")
         step = self.workers if self.data_parallel else MICRO_BATCH

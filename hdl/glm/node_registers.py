@@ -156,7 +156,7 @@ def _training(config: GlmConfig) -> tuple[Register, ...]:
             (
                 Field("planes", _width(EngineShape, "planes"), "bits of a feature, s: 1…8"),
                 Field("loss", 2, losses),
-                Field("clamp_bits", 5, "c: PAs are clamped to [-2^c, 2^c - 1]; 26…31"),
+                Field("clamp_bits", 5, "c: PAs are clamped to [-2^c, 2^c - 1]; 15…31"),
                 *((serial,) if config.vanilla else ()),
             ),
         ),

@@ -15,10 +15,10 @@ from fanin.hdl.glm.shapes import LOW_BITS, WEIGHT, ActivationSignature, SplitSum
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.wire.aggregation import MAX_WORKERS
+from fanin.tree import MAX_TREE_WORKERS
 
 MAX_ENGINES = 9  # two levels of the adder tree
-MIN_CLAMP = fixed.clamp_bits(MAX_WORKERS)
+MIN_CLAMP = fixed.clamp_bits(MAX_TREE_WORKERS)
 ENTER_CYCLES = 2  # the queue, and the register of its output
 LEAVE_CYCLES = 1
 SUMS = 16  # places of the output queue; more than the 9 cycles after which a credit returns
@@ -43,8 +43,8 @@ class ActivationReducer(wiring.Component):
     ``i`` : In, array of ``engines`` × ``ActivationSignature``
         PAs of the engines. ``taken`` is registered.
     ``clamp_bits`` : In(5)
-        Clamp c of docs/systems/aggregation.md, "Clamp": 26 (32 workers) to 31 (one); constant while PAs are in
-        flight.
+        Clamp c of docs/systems/aggregation.md, "Clamp": 15 (65,535 workers) to 31 (one); constant while PAs
+        are in flight.
     ``o`` : Out, stream of ``ArrayLayout(signed(32), banks)``
         Sums, clamped; registered.
     ``clamped`` : Out, range(banks + 1)
@@ -98,7 +98,7 @@ class ActivationReducer(wiring.Component):
         overflow = Signal(self.banks, reset_less=True)
         result = Signal.like(self.o.payload, reset_less=True)
         for b in range(self.banks):
-            exceeds, limited = _clamp(*self._join(m, b, operands), overflow_mask)
+            exceeds, limited = _clamp(*self._join(m, b, operands, overflow_mask), overflow_mask)
             m.d.sync += [overflow[b].eq(exceeds), result[b].eq(limited)]
         m.submodules.sums = sums = StreamFIFO(shape=self.o.payload.shape(), depth=SUMS)
         m.d.comb += [sums.i.payload.eq(result), sums.i.valid.eq(done)]
@@ -154,12 +154,15 @@ class ActivationReducer(wiring.Component):
             m.d.comb += [queued.low.eq(pa.low), queued.high.eq(pa.high + pa.low[LOW_BITS:])]
         return popped
 
-    def _join(self, m: Module, bank: int, operands: list[Any]) -> tuple[Signal, Signal]:
-        """Return the sum of one bank over the engines, and whether the sum is far out of range.
+    def _join(
+        self, m: Module, bank: int, operands: list[Any], overflow_mask: Signal
+    ) -> tuple[Signal, Signal, Signal]:
+        """Return the sum of one bank over the engines, and whether it is out of range if positive, if negative.
 
-        To keep the clamp's logic shallow, the high half is checked before its carry is added. The low halves
-        add less than ``MAX_ENGINES`` to it. If the high half needs more than ``_NEAR_BITS`` bits, the sum is
-        out of range in any case; if not, the sum's top bits repeat its sign.
+        To keep the clamp's logic shallow, both halves are checked before the carry is added. The low halves
+        add less than ``MAX_ENGINES`` to the high half. If that needs more than ``_NEAR_BITS`` bits, the sum is
+        out of range in any case; if not, the sum's top bits repeat its sign. The two answers leave out the
+        bits from ``LOW_BITS`` on, which the carry changes.
         """
         m.submodules[f"low_{bank}"] = low = SumTree(inputs=self.engines, operand=_LOW, radix=TREE_RADIX)
         m.submodules[f"high_{bank}"] = high = SumTree(inputs=self.engines, operand=_HIGH, radix=TREE_RADIX)
@@ -170,24 +173,26 @@ class ActivationReducer(wiring.Component):
         m.d.comb += high_sum.eq(high.o[0] + low.o[0][LOW_BITS:])
         # the most significant bit is the sign
         total = Signal(LOW_BITS + _NEAR_BITS + 2, name=f"joined_{bank}", reset_less=True)
-        far_overflow = Signal(name=f"far_overflow_{bank}", reset_less=True)
+        above = Signal(name=f"above_{bank}", reset_less=True)
+        below = Signal(name=f"below_{bank}", reset_less=True)
+        far_overflow = top.any() & ~top.all()
+        low_bits, mask = low.o[0][MIN_CLAMP:LOW_BITS], overflow_mask[MIN_CLAMP:LOW_BITS]
         m.d.sync += [
             total.eq(Cat(low.o[0][:LOW_BITS], high_sum[: _NEAR_BITS + 1], high_sum[-1])),
-            far_overflow.eq(top.any() & ~top.all()),
+            above.eq(far_overflow | (low_bits & mask).any()),
+            below.eq(far_overflow | (~low_bits & mask).any()),
         ]
-        return total, far_overflow
+        return total, above, below
 
 
-def _clamp(total: Signal, far_overflow: Signal, overflow_mask: Signal) -> tuple[Value, Value]:
+def _clamp(total: Signal, above: Signal, below: Signal, overflow_mask: Signal) -> tuple[Value, Value]:
     """Return whether a sum is out of range, and the nearest value in range.
 
     ``overflow_mask`` selects the bits of 2^c and more.
     """
     width = WEIGHT.width
     sign = total[-1].replicate(len(total))
-    excess_bits = Cat(
-        ((total ^ sign) & Cat(overflow_mask, Const(-1, signed(len(total) - width))))[MIN_CLAMP:], far_overflow
-    )
-    overflow = excess_bits.any()
+    excess_bits = ((total ^ sign) & Cat(overflow_mask, Const(-1, signed(len(total) - width))))[LOW_BITS:]
+    overflow = excess_bits.any() | Mux(sign[0], below, above)
     limit = ~sign[:width] ^ overflow_mask
     return overflow, Mux(overflow, limit, total[:width]).as_signed()

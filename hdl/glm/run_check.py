@@ -32,7 +32,7 @@ class RunCheck(wiring.Component):
 
         - at least one epoch, and a loss that exists;
         - a shift of at most 39, and a mantissa of at least 2^15;
-        - a clamp of 26 (32 workers) to 31 bits, and a decay's shift of at most 24;
+        - a clamp of 15 (65,535 workers) to 31 bits, and a decay's shift of at most 24;
         - without overlap, mini-batches that fit: the replay FIFO holds a mini-batch's words, and the job's
           slots hold an operation for each of its micro-batches.
     ``job`` : In, ``JobConfig``

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import ceil
-from typing import ClassVar
 
 from fanin.base.limits import CLOCK_MHZ
 from fanin.glm.facts import TrainShape
@@ -17,17 +16,10 @@ _START = 73  # cycles from ``start`` to the first word, plus those from the last
 
 
 @dataclass(frozen=True, kw_only=True)
-class TreeShape(TrainShape):
-    """Data set on as many workers as a tree may have; RTL nodes train with up to 32."""
-
-    max_workers: ClassVar[int] = MAX_WORKERS**MAX_LEVELS
-
-
-@dataclass(frozen=True, kw_only=True)
 class EpochTime:
     """Epoch time of model-parallel nodes of the ``u280`` preset, with slots for two mini-batches.
 
-    - ``shape``: data set on all workers of the job; of more than 32 workers a :class:`TreeShape`.
+    - ``shape``: data set on all workers of the job.
     - ``levels``: switches between a worker and the root, both ends included; 1: one switch. A sum passes
       2·``levels`` links and 2·``levels`` − 1 switches.
 

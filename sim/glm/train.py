@@ -29,6 +29,7 @@ from fanin.sim.glm.cosim import Cosim
 from fanin.sim.glm.course import WHOLE_TRAINING, Course, History, TrainRun
 from fanin.sim.glm.result import EpochResult, GlmTraining, TrainResult
 from fanin.sim.switch.make import check_switch
+from fanin.wire.aggregation import MAX_WORKERS
 
 Int32 = npt.NDArray[np.int32]
 
@@ -246,6 +247,8 @@ class Trainer:
 
 def shape_of(training: GlmTraining, samples: int, columns: int, boards: Boards | None = None) -> TrainShape:
     """Return the shape of a data set on the nodes. Raises InputError if it does not fit the nodes or boards."""
+    if not training.network.tree and not 1 <= training.workers <= MAX_WORKERS:
+        raise InputError(f"workers must be in 1…{MAX_WORKERS}, not {training.workers}; a tree has more")
     try:
         shape = TrainShape(
             node=training.node,

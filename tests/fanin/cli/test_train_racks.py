@@ -233,6 +233,16 @@ def test_a_wrong_tree_takes_one_line(tmp_path, capsys, words, cause):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
+def test_more_workers_than_a_switch_has_train_bit_for_bit(tmp_path):
+    """65 workers need a clamp of 24 bits, one for more than 64."""
+    words = ["--preset", "tiny", "--racks", "32+32+1", "--epochs", 1, "--drop", 0.005, "--frac", 20]
+    assert run("digits", *words, "-o", tmp_path / "run") == 0
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["bit_exact"]
+    assert len(record["counters"]) == 65
+
+
 @pytest.mark.parametrize("text", slow("2x4", "4x8", "2x2x4"))
 @pytest.mark.parametrize("data", slow("breast_cancer", "digits"))
 def test_trees_train_real_data(tmp_path, data, text):

@@ -71,8 +71,8 @@ def shape_of(node=PRESETS["demo"], **changes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"workers": 0}, "workers must be in 1…32, not 0"),
-        ({"workers": 33}, "workers must be in 1…32, not 33"),
+        ({"workers": 0}, "workers must be in 1…65,535, not 0"),
+        ({"workers": 65_536}, "workers must be in 1…65,535, not 65,536"),
         ({"precision": 0}, "precision must be in 1…8 bits, not 0"),
         ({"precision": 9}, "precision must be in 1…8 bits, not 9"),
         ({"batch": 0}, "batch must be a positive multiple of 8, not 0"),

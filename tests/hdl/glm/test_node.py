@@ -147,7 +147,7 @@ def test_a_memory_error_ends_the_run_and_the_node_can_be_used_again():
 BAD = {
     "no planes": ("training", {"planes": 0, "loss": 0, "clamp_bits": 31}),
     "9 planes": ("training", {"planes": 9, "loss": 0, "clamp_bits": 31}),
-    "a clamp of 25 bits": ("training", {"planes": 3, "loss": 0, "clamp_bits": 25}),
+    "a clamp of 14 bits": ("training", {"planes": 3, "loss": 0, "clamp_bits": 14}),
     "loss 3": ("training", {"planes": 3, "loss": 3, "clamp_bits": 31}),
     "no chunks": ("chunks", {"chunks": 0}),
     "more chunks than the model memory": ("chunks", {"chunks": 5}),

@@ -13,9 +13,9 @@ from fanin.cli.main import main
 from fanin.fixed import Loss
 from fanin.glm.facts import PRESETS, TrainShape
 from fanin.sim.glm.cosim import Cosim
-from fanin.sim.glm.time import EpochTime, TreeShape
+from fanin.sim.glm.time import EpochTime
 from fanin.sim.network import LinkConfig, NetworkConfig
-from fanin.tree import MAX_LEVELS, levels_of, parse_shape, workers_of
+from fanin.tree import MAX_LEVELS, levels_of, parse_shape, tree_of, workers_of
 from tests.support import slow
 
 PAGE = (Path(__file__).parents[3] / "docs/systems/scale.md").read_text()
@@ -23,7 +23,7 @@ BATCH, WORKERS = 64, 4
 
 
 def epoch(workers, columns, *, samples, levels=1, node="u280"):
-    shape = TreeShape(node=PRESETS[node], workers=workers, samples=samples, columns=columns, batch=BATCH)
+    shape = TrainShape(node=PRESETS[node], workers=workers, samples=samples, columns=columns, batch=BATCH)
     return EpochTime(shape=shape, levels=levels)
 
 
@@ -37,17 +37,18 @@ def rows(heading):
 
 def measure(cosim, text, columns, samples):
     """Train an epoch of random data in RTL on a tree; return the run and the time model of the same."""
-    racks, node = parse_shape(text), cosim.config
-    shape = TrainShape(node=node, workers=workers_of(racks), samples=samples, columns=columns, batch=BATCH)
+    node, tree = cosim.config, tree_of(parse_shape(text), job=1, base=0, slots=cosim.config.slots)
+    workers = len(tree.workers)
+    shape = TrainShape(node=node, workers=workers, samples=samples, columns=columns, batch=BATCH)
     rng = np.random.default_rng(0)
     features = rng.integers(0, 1 << shape.precision, (samples, columns), dtype=np.uint8)
     labels = (rng.integers(0, 2, samples) << node.frac).astype(np.int32)
-    network = NetworkConfig(racks=None if isinstance(racks, int) else racks)
+    network = NetworkConfig(tree=tree if tree.levels > 1 else None)
     rate = fixed.learning_rate(0.5 / BATCH)
     run = cosim.train(
         shape, features, labels, loss=Loss.LOGISTIC, rate=rate, epochs=1, network=network, models=False
     )
-    return run, epoch(shape.workers, columns, samples=samples, levels=levels_of(racks), node=node.name)
+    return run, epoch(workers, columns, samples=samples, levels=tree.levels, node=node.name)
 
 
 def check(run, model, error):
@@ -102,15 +103,15 @@ def test_a_level_costs_two_links_and_two_switches():
 
 
 def test_a_tree_has_bounds():
-    assert epoch(32**4, 1 << 26, samples=64, levels=4).cycles > 0
+    assert epoch(65_535, 1 << 26, samples=64, levels=4).cycles > 0
     with pytest.raises(ValueError, match=r"levels must be in 1…4, not 5"):
         epoch(32, 4096, samples=64, levels=5)
     with pytest.raises(ValueError, match=r"levels must be in 1…4, not 0"):
         epoch(32, 4096, samples=64, levels=0)
     with pytest.raises(ValueError, match=r"2 levels hold 1,024 workers, not 1,025"):
         epoch(1025, 4096, samples=64, levels=2)
-    with pytest.raises(InputError, match=r"workers must be in 1…32, not 33"):
-        TrainShape(node=PRESETS["u280"], workers=33, samples=64, columns=4096, batch=BATCH)
+    with pytest.raises(InputError, match=r"workers must be in 1…65,535, not 65,536"):
+        epoch(65_536, 4096, samples=64, levels=4)
 
 
 def test_the_page_has_the_models_latencies():
