@@ -16,11 +16,11 @@ from fanin.hdl.bus.register_map import WORD_BITS
 from fanin.hdl.layers.interface import FRAME_BITS, Mode
 from fanin.hdl.layers.network_port import FAILURE, HIGH_WORD, LINK_COUNTERS
 from fanin.hdl.layers.registers import (
+    Direction,
     Failure,
     StageFifo,
     StageStream,
     StreamWord,
-    Way,
     cluster_registers,
     network_constants,
     network_ends,
@@ -244,7 +244,7 @@ class CnnDriver(BaseDriver):
 
     def name_of(self, stream: StageStream) -> str:
         """Return a stream's stage and direction as text."""
-        return f"{self.memory_map.network.stages[stream.stage].name} gives {stream.way.name.lower()}"
+        return f"{self.memory_map.network.stages[stream.stage].name} gives {stream.direction.name.lower()}"
 
     def streams(self) -> Batch:
         """Read the counters of all streams; see :meth:`streams_of`."""
@@ -316,8 +316,8 @@ class CnnDriver(BaseDriver):
 
         def order(stream_counters: StreamCounters) -> tuple[int, int, int, int]:
             stream = stream_counters.stream
-            stage = stream.stage if stream.way is Way.FORWARD else -stream.stage
-            return stream_counters.nonfinite or 0, stream.way, stage, stream.port
+            stage = stream.stage if stream.direction is Direction.FORWARD else -stream.stage
+            return stream_counters.nonfinite or 0, stream.direction, stage, stream.port
 
         return min(
             (stream_counters for stream_counters in counters if stream_counters.nonfinite is not None),

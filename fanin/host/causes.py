@@ -77,7 +77,7 @@ CAUSES: Mapping[type[Enum], Causes] = {
                 "look at that node and at the cable to it, or give a longer timeout, then start all nodes anew",
             ),
             RingFailure.MISMATCH: Cause(
-                "the previous node has other settings or another descriptor",
+                "a neighbour has other settings or another descriptor",
                 "give all hosts the same list of nodes, codec and descriptors, then start all nodes anew",
             ),
             RingFailure.MEMORY: Cause(

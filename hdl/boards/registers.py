@@ -228,13 +228,11 @@ class BoardRegisters(wiring.Component):
             frame_seen.eq(frame_seen | self.mac.received | self.mac.sent),
         ]
         with m.If(blink):
-            # Overrides both assignments above. A frame that is received or sent in exactly this cycle is not
-            # shown: it is not in ``frame_seen`` yet, which is cleared.
-            m.d.sync += [
+            m.d.sync += [  # a frame of this very cycle belongs to the next period
                 cycles_left.eq(cycles_left.init),
                 blinks.eq(blinks + 1),
                 frame.eq(frame_seen),
-                frame_seen.eq(0),
+                frame_seen.eq(self.mac.received | self.mac.sent),
             ]
             with m.If(blinks == _BLINKS - 1):
                 m.d.sync += uptime.eq(uptime + 1)

@@ -29,11 +29,11 @@ from fanin.hdl.layers.network_port import EndShape, NetworkEnd, NetworkPort, dri
 from fanin.hdl.layers.node_control import JobControl
 from fanin.hdl.layers.progress import Progress
 from fanin.hdl.layers.registers import (
+    Direction,
     Fifo,
     StageFifo,
     StageStream,
     StreamWord,
-    Way,
     cluster_registers,
     network_constants,
     network_ends,
@@ -202,9 +202,9 @@ class ClusterNode(wiring.Component):
         stage, job = self.network.stages[end], control.control
         if isinstance(stage.layer, Egress):
             return Const(1)
-        forward = watches[StageStream(end, Way.FORWARD)].frames == job.frames
+        forward = watches[StageStream(end, Direction.FORWARD)].frames == job.frames
         (consumer,) = self.network.consumers[end]
-        back = watches.get(StageStream(consumer.stage, Way.BACKWARD, consumer.port))
+        back = watches.get(StageStream(consumer.stage, Direction.BACKWARD, consumer.port))
         frames = forward if back is None else Mux(job.mode == Mode.TRAIN, back.frames == job.frames, forward)
         return frames | (job.mode == Mode.LOAD) | (job.mode == Mode.DUMP)
 
@@ -286,7 +286,9 @@ class ClusterNode(wiring.Component):
             m.d.sync += cycle.eq(0)
         for number, stage_stream in enumerate(stage_streams(self.network)):
             layer, port = self.network.stages[stage_stream.stage].layer, ports.stream(stage_stream)
-            shape = layer.output if stage_stream.way is Way.FORWARD else layer.inputs[stage_stream.port]
+            shape = (
+                layer.output if stage_stream.direction is Direction.FORWARD else layer.inputs[stage_stream.port]
+            )
             watches[stage_stream] = watch = Watch(
                 lanes=len(port.payload), transfers=shape.words // len(port.payload)
             )
@@ -302,7 +304,7 @@ class ClusterNode(wiring.Component):
                 watch.timed_first.eq(registers.timed_first),
                 watch.timed_last.eq(registers.timed_last),
             ]
-            if layer.parameters and stage_stream.way is Way.FORWARD:
+            if layer.parameters and stage_stream.direction is Direction.FORWARD:
                 m.d.comb += watch.updated.eq(ports.layers[stage_stream.stage].updated)
             for cycles in (watch.busy, watch.starved, watch.blocked):
                 words += [cycles[:WORD_BITS], cycles[WORD_BITS:]]

@@ -54,7 +54,7 @@ class Failure(IntEnum):
     CONNECTION = 7  #: a connection has not begun its run, or still holds words of an earlier job
 
 
-class Way(IntEnum):
+class Direction(IntEnum):
     """Direction of a stage's stream: forward to the next stages, or backward to the previous stages."""
 
     FORWARD = 0
@@ -89,7 +89,7 @@ class StageStream:
     """Stream that leaves a stage: its outputs, or the gradients of its input ``port``."""
 
     stage: int
-    way: Way
+    direction: Direction
     port: int = 0
 
 
@@ -130,10 +130,10 @@ def stage_streams(network: Network) -> tuple[StageStream, ...]:
     streams = []
     for index, stage in enumerate(network.stages):
         if not isinstance(stage.layer, (Output, Egress)):
-            streams.append(StageStream(index, Way.FORWARD))
+            streams.append(StageStream(index, Direction.FORWARD))
         ports = 1 if isinstance(stage.layer, SoftCrossLoss) else len(stage.layer.inputs)
         back = stage.layer.gradient and not isinstance(stage.layer, Output)
-        streams += [StageStream(index, Way.BACKWARD, port) for port in range(ports * back)]
+        streams += [StageStream(index, Direction.BACKWARD, port) for port in range(ports * back)]
     return tuple(streams)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from amaranth import Cat, Const
 
 from fanin.cnn.facts import Consumer, Network
-from fanin.hdl.layers.registers import StageStream, Way
+from fanin.hdl.layers.registers import Direction, StageStream
 from fanin.hdl.layers.store import Store, streams
 
 
@@ -47,7 +47,7 @@ class StagePorts:
 
     def stream(self, stage_stream: StageStream) -> Any:
         """Return the port of a stream that leaves a stage."""
-        if stage_stream.way is Way.FORWARD:
+        if stage_stream.direction is Direction.FORWARD:
             return self.outputs(stage_stream.stage)
         return self.input_gradients(Consumer(stage_stream.stage, stage_stream.port))
 
@@ -57,7 +57,7 @@ class StagePorts:
         With several inputs, the stage counts as always ready, as it waits for the missing input. Without a
         visible input, the stage never waits.
         """
-        if stage_stream.way is Way.FORWARD:
+        if stage_stream.direction is Direction.FORWARD:
             ports = self._member(stage_stream.stage, "features") or []
         else:
             ports = [port for port in [self.gradients(stage_stream.stage)] if port is not None]

@@ -36,7 +36,7 @@ class Failure(IntEnum):
 
     NONE = 0
     TIMEOUT = 1  #: the next node did not answer
-    MISMATCH = 2  #: the previous node has other settings or another descriptor; ``mismatch`` has the details
+    MISMATCH = 2  #: a neighbour has other settings or another descriptor; ``mismatch`` has the details
     MEMORY = 3  #: memory answered a read or a write with an error
     SETTINGS = 4  #: the registers are not valid for a ring; no job has begun
 

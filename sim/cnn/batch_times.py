@@ -7,13 +7,13 @@ from typing import Any
 
 from fanin.cnn.driver import StreamCounters
 from fanin.cnn.facts import Network
-from fanin.hdl.layers.registers import StageStream, Way
+from fanin.hdl.layers.registers import Direction, StageStream
 
 
 def drain_and_update(network: Network, streams: Sequence[StreamCounters]) -> tuple[int, int]:
     """Return the cycles in which the timed batch's last image had entered, and its last update ended."""
     images = next(
-        counters for counters in streams if counters.stream == StageStream(network.images, Way.FORWARD)
+        counters for counters in streams if counters.stream == StageStream(network.images, Direction.FORWARD)
     )
     return images.last, max(counters.updated for counters in streams)
 
@@ -26,24 +26,28 @@ def timeline_of(network: Network, streams: Sequence[StreamCounters]) -> dict[str
     - ``forward`` and ``backward``: cycles in which the first and the last frame had left the layer in full.
     - ``update``: cycles in which the last gradient had reached the layer, and its parameters were updated.
     """
-    times: dict[tuple[int, Way], tuple[int, int]] = {}
+    times: dict[tuple[int, Direction], tuple[int, int]] = {}
     updated = {}
     for counters in streams:
-        key = counters.stream.stage, counters.stream.way
+        key = counters.stream.stage, counters.stream.direction
         first, last = times.get(key, (counters.first, counters.last))
         times[key] = min(first, counters.first), max(last, counters.last)
-        if counters.stream.way is Way.FORWARD and counters.updated:
+        if counters.stream.direction is Direction.FORWARD and counters.updated:
             updated[counters.stream.stage] = counters.updated
-    start = times[network.consumers[network.images][0].stage, Way.FORWARD][0]
+    start = times[network.consumers[network.images][0].stage, Direction.FORWARD][0]
     rows = []
     for index, stage in enumerate(network.stages):
-        if not stage.sources or (index, Way.FORWARD) not in times:  # input from memory or output to memory
+        if (
+            not stage.sources or (index, Direction.FORWARD) not in times
+        ):  # input from memory or output to memory
             continue
         update = None
         if index in updated:
-            last_gradient = max(times[consumer.stage, Way.BACKWARD][1] for consumer in network.consumers[index])
+            last_gradient = max(
+                times[consumer.stage, Direction.BACKWARD][1] for consumer in network.consumers[index]
+            )
             update = last_gradient, updated[index]
-        spans = {way.name.lower(): times.get((index, way)) for way in Way} | {"update": update}
+        spans = {way.name.lower(): times.get((index, way)) for way in Direction} | {"update": update}
         rows.append(
             {"layer": stage.name}
             | {name: span and [cycle - start for cycle in span] for name, span in spans.items()}

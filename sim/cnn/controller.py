@@ -151,7 +151,7 @@ class Controller:
             devices.append(device.counters(reads))
             streams += device.streams(reads, report.start_cycle - host.start_cycle)
             fifos |= device.fifos(reads)
-        streams.sort(key=lambda report: (report.stream.stage, report.stream.way, report.stream.port))
+        streams.sort(key=lambda report: (report.stream.stage, report.stream.direction, report.stream.port))
         assert host.results is not None
         assert host.result_cycles is not None
         return EpochResult(

@@ -11,7 +11,7 @@ from fanin.cnn.memory import BEAT_BYTES
 from fanin.cnn.parts import PlacedNetwork
 from fanin.cnn.run.contents import predicted_json
 from fanin.cnn.run.rtl import BITS_PER_GBIT, Rtl
-from fanin.hdl.layers.registers import Fifo, StageFifo, Way
+from fanin.hdl.layers.registers import Direction, Fifo, StageFifo
 from fanin.hdl.net.link.job import LinkFailure
 from fanin.planner.plan.network import PlannedNetwork
 from fanin.sim.cnn.batch_times import drain_and_update, timeline_of
@@ -174,7 +174,7 @@ def _ways(planned: PlannedNetwork, machine: Rtl, cycles: int, frames: int) -> li
     return [
         {
             "layer": names[counters.stream.stage],
-            "way": "backward" if counters.stream.way is Way.BACKWARD else "forward",
+            "way": "backward" if counters.stream.direction is Direction.BACKWARD else "forward",
             "port": counters.stream.port,
             "planned": planned.cycles[counters.stream.stage],
             "busy": counters.busy / frames,

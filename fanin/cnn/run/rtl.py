@@ -26,7 +26,7 @@ from fanin.cnn.training import Job
 from fanin.hdl.emission import kept_verilog
 from fanin.hdl.layers.components import ENDS, component_class
 from fanin.hdl.layers.node import ClusterNode
-from fanin.hdl.layers.registers import Way
+from fanin.hdl.layers.registers import Direction
 from fanin.planner.plan.network import PlannedNetwork
 from fanin.runs.output import DISSECTOR_FILE, LINK_LOG, PCAP_FILE
 from fanin.runs.ranks import MeetingTimes
@@ -128,7 +128,7 @@ class Rtl:
         result = self._carry_out(Epoch(job, images, one_hot(self._network, labels), dump=True))
         first = CnnDriver.first_nonfinite(result.streams)
         if first is not None and first.nonfinite is not None:
-            part = "gradient" if first.stream.way is Way.BACKWARD else "output"
+            part = "gradient" if first.stream.direction is Direction.BACKWARD else "output"
             raise NotFinite(self._network.stages[first.stream.stage].name, part, first.nonfinite)
         assert result.states is not None  # since ``dump`` is set
         self._words, self.trained = result.states, result

@@ -14,12 +14,12 @@ from fanin.hdl.layers.interface import Mode
 from fanin.hdl.layers.network_port import LINK_COUNTERS
 from fanin.hdl.layers.node import ClusterNode
 from fanin.hdl.layers.registers import (
+    Direction,
     Failure,
     Fifo,
     StageFifo,
     StageStream,
     StreamWord,
-    Way,
     cluster_registers,
     network_constants,
     stage_fifos,
@@ -157,7 +157,7 @@ def test_a_status_says_who_waits():
     assert status(nonfinite=1).nonfinite
     assert status(cause=2).cause is Failure.NONE  # not failed
     failed = status(failed=1, cause=1, waits=1, waiting_stream=5)
-    assert (failed.cause, failed.waiting_stream) == (Failure.TIMEOUT, StageStream(4, Way.FORWARD))
+    assert (failed.cause, failed.waiting_stream) == (Failure.TIMEOUT, StageStream(4, Direction.FORWARD))
     assert DRIVER.explain(failed) == (
         "TIMEOUT: what relu gives forward is not taken; "
         "look at the memory and the neighbours, or give a longer timeout, then reset the node"
@@ -194,7 +194,7 @@ def read_streams(changes):
 def test_counters_of_streams_are_put_together():
     relu = read_streams({5: 9})[5]
     assert relu == StreamCounters(
-        StageStream(4, Way.FORWARD),
+        StageStream(4, Direction.FORWARD),
         80 | 81 << 32,
         82 | 83 << 32,
         84 | 85 << 32,
@@ -230,16 +230,16 @@ def test_levels_are_those_of_the_fifos():
     ("nonfinite", "first"),
     [
         ({}, None),
-        ({5: 3, 4: 2}, (3, Way.BACKWARD)),  # an earlier frame
-        ({6: 2, 5: 2}, (4, Way.FORWARD)),  # forward before backward
-        ({5: 2, 3: 2}, (3, Way.FORWARD)),  # nearer to the images
-        ({6: 2, 4: 2}, (4, Way.BACKWARD)),  # nearer to the loss
-        ({0: 0}, (0, Way.FORWARD)),
+        ({5: 3, 4: 2}, (3, Direction.BACKWARD)),  # an earlier frame
+        ({6: 2, 5: 2}, (4, Direction.FORWARD)),  # forward before backward
+        ({5: 2, 3: 2}, (3, Direction.FORWARD)),  # nearer to the images
+        ({6: 2, 4: 2}, (4, Direction.BACKWARD)),  # nearer to the loss
+        ({0: 0}, (0, Direction.FORWARD)),
     ],
 )
 def test_the_first_place_that_is_not_finite_is_found(nonfinite, first):
     found = DRIVER.first_nonfinite(read_streams(nonfinite))
-    assert (found and (found.stream.stage, found.stream.way)) == first
+    assert (found and (found.stream.stage, found.stream.direction)) == first
 
 
 def test_memory_holds_what_the_host_wrote():

@@ -22,7 +22,7 @@ from fanin.cnn.layers.port import BEAT_BITS
 from fanin.cnn.memory import state_stages
 from fanin.cnn.training import Job
 from fanin.hdl.layers.node import ClusterNode
-from fanin.hdl.layers.registers import Fifo, Way
+from fanin.hdl.layers.registers import Direction, Fifo
 from fanin.planner.plan.network import STORE_SHARE
 from fanin.sim.cnn.epochs import Epoch
 from fanin.sim.cosim.arrays import Arith
@@ -156,21 +156,25 @@ def test_the_times_of_a_batch_are_kept():
     """Of the first one, frames 0 to 3: it goes forward, then back, then layers update themselves."""
     (epoch,) = TINY.run([JOB])
     network = TINY.network
-    times = {(one.stream.stage, one.stream.way): one for one in epoch.streams}
+    times = {(one.stream.stage, one.stream.direction): one for one in epoch.streams}
     for (stage, way), one in times.items():
         assert one.first < one.last, (stage, way)
-        assert (one.updated > one.last) == (way is Way.FORWARD and network.stages[stage].layer.parameters > 0)
+        assert (one.updated > one.last) == (
+            way is Direction.FORWARD and network.stages[stage].layer.parameters > 0
+        )
     forward = [
-        one for (_, way), one in times.items() if way is Way.FORWARD and one.stream.stage != network.labels
+        one
+        for (_, way), one in times.items()
+        if way is Direction.FORWARD and one.stream.stage != network.labels
     ]
     assert [one.first for one in forward] == sorted(one.first for one in forward)
     for stage in range(len(network.stages)):
-        if (stage, Way.BACKWARD) in times:
-            back = times[stage, Way.BACKWARD]
-            assert back.first > times[stage, Way.FORWARD].first
-            if updated := times[stage, Way.FORWARD].updated:
+        if (stage, Direction.BACKWARD) in times:
+            back = times[stage, Direction.BACKWARD]
+            assert back.first > times[stage, Direction.FORWARD].first
+            if updated := times[stage, Direction.FORWARD].updated:
                 assert 0 < updated - back.last < 500
-    loss = times[network.loss, Way.FORWARD]
+    loss = times[network.loss, Direction.FORWARD]
     assert abs(loss.last - loss.first - (epoch.result_cycles[3] - epoch.result_cycles[0])) < 20
 
 
@@ -182,7 +186,11 @@ def test_the_first_infinity_or_nan_is_found(frame, value):
     spoilt[frame, 3, 2, 1] = value
     run = TINY.cosim.run(TINY.words(TINY.states), [Epoch(JOB, spoilt, labels)], timeout=20_000)
     first = CnnDriver.first_nonfinite(run.epochs[0].streams)
-    assert (first.stream.stage, first.stream.way, first.nonfinite) == (TINY.network.images, Way.FORWARD, frame)
+    assert (first.stream.stage, first.stream.direction, first.nonfinite) == (
+        TINY.network.images,
+        Direction.FORWARD,
+        frame,
+    )
 
 
 def test_a_node_in_which_nothing_moves_for_long_fails():
@@ -218,7 +226,7 @@ def test_frames_leave_stages_as_far_apart_as_predicted():
     node = NodeGraph(trial.network, Sizes.of(Flow(trial.network)), frames)
     execution = execute(node.graph, frames, timed=True)
     for one in found.streams:
-        if one.stream.way is not Way.FORWARD:
+        if one.stream.direction is not Direction.FORWARD:
             continue
         output = node.flows[one.stream.stage].output
         readers = [port.actor for port in node.graph.ports if port.reads and port.source is output]

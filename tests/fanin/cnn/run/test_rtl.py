@@ -24,7 +24,7 @@ from fanin.cnn.run.machine import NotFinite, ignore_progress
 from fanin.cnn.run.models import Golden
 from fanin.cnn.run.rtl import Rtl, parts_of, write_verilog
 from fanin.cnn.training import Job
-from fanin.hdl.layers.registers import StageStream, Way
+from fanin.hdl.layers.registers import Direction, StageStream
 from fanin.planner.plan.network import PlannedNetwork, Rates, read_network
 from fanin.sim.cnn.batch_times import timeline_of
 from fanin.sim.cnn.cosim import node_of
@@ -123,22 +123,22 @@ def counters(stage, way, first, last, updated=0, port=0):
 def test_the_rate_is_that_of_frames_that_have_gone_back():
     """Forward they come faster, and so they do to the layers where they turn."""
     streams = [
-        counters(4, Way.FORWARD, 5, 20),
-        counters(4, Way.BACKWARD, 30, 50),
-        counters(3, Way.BACKWARD, 40, 70),
+        counters(4, Direction.FORWARD, 5, 20),
+        counters(4, Direction.BACKWARD, 30, 50),
+        counters(3, Direction.BACKWARD, 40, 70),
     ]
     assert hardware._period(streams, 4) == 10
     assert hardware._period(streams, 1) is None
-    streams += [counters(3, Way.BACKWARD, 39, 70)]  # its first frame came over a link in a cycle less
+    streams += [counters(3, Direction.BACKWARD, 39, 70)]  # its first frame came over a link in a cycle less
     assert hardware._period(streams, 4) == 31 / 3
 
 
 def test_the_timeline_has_spans_of_all_layers(tiny):
     """Cycles behind the first layer's first frame: 10 of stage 2, which learns what stage 3 gives back."""
     network = tiny.network
-    streams = [counters(0, Way.FORWARD, 1, 2), counters(1, Way.FORWARD, 1, 2)]
-    streams += [counters(n, Way.FORWARD, 5 * n, 5 * n + 40, updated=200 * (n == 2)) for n in range(2, 9)]
-    streams += [counters(n, Way.BACKWARD, 100 - 5 * n, 150 - 5 * n) for n in range(3, 9)]
+    streams = [counters(0, Direction.FORWARD, 1, 2), counters(1, Direction.FORWARD, 1, 2)]
+    streams += [counters(n, Direction.FORWARD, 5 * n, 5 * n + 40, updated=200 * (n == 2)) for n in range(2, 9)]
+    streams += [counters(n, Direction.BACKWARD, 100 - 5 * n, 150 - 5 * n) for n in range(3, 9)]
     found = timeline_of(network, streams)
     assert found["start"] == 10
     first, second = found["layers"][:2]
