@@ -12,17 +12,15 @@ from tests.fanin.torch import unlike_ranks
 #: What the ranks say, rank by rank; None where it is PyTorch's own, or the rank cannot.
 RING = "ring NICs u280, no codec, 100 Gb/s, golden"
 SUM = "collective 6, all_reduce of 785 float32 sum: "
+#: Of two ranks that wait, the later one may see the end of the earlier one first.
+ALONE = "rank 1 has not come in 4 s|rank 0 has ended"
 CASES = {
     "world": [f"rank 2 says world size 4, {RING}, rank {rank} world size 3, {RING}" for rank in (0, 1)]
     + [f"rank 0 says world size 3, {RING}, rank 2 world size 4"],
     "options": ["rank 1 says world size 3, ring NICs u280, bfp, block 16, mantissa 7", None, "rank 1 says"],
     "collective": ["rank 1 says world size 3, NICs at a switch", None, "rank 1 says"],
-    "unknown option": [
-        "rank 1 has not come in 4 s",
-        "'codecs=bfp' is not an option",
-        "rank 1 has not come in 4 s",
-    ],
-    "backend": ["rank 1 has not come in 4 s", None, "rank 1 has not come in 4 s"],
+    "unknown option": [ALONE, "'codecs=bfp' is not an option", ALONE],
+    "backend": [ALONE, None, ALONE],
     "type": ["collective 3: rank 0 calls broadcast of 785 float32 from rank 0, rank 1 broadcast of 785 float64"]
     * 3,
     "layers": ["DDP expects same model across all ranks"] * 3,
@@ -46,5 +44,5 @@ def test_all_ranks_end_within_the_timeout_and_say_why(case):
     for rank, told in enumerate(CASES[case]):
         if rank in found:
             assert found[rank]["said"] != "done"
-            assert told is None or told in found[rank]["said"]
+            assert told is None or any(one in found[rank]["said"] for one in told.split("|"))
             assert found[rank]["seconds"] < 45
