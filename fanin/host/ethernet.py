@@ -21,7 +21,7 @@ from typing import Self
 from fanin.base.errors import InputError
 from fanin.host.offload import OFFLOAD_BYTES, wire_frames
 
-BATCH = 64  #: frames that a call of receive() returns, at most
+BATCH = 64  #: frames that a call of receive() reads, at most
 _MAX_READ = OFFLOAD_BYTES + 65536 + 18  # largest frame that segmentation offload delivers
 _QUEUE = 1 << 22  # bytes of the kernel's receive queue
 _HEADER = 14
@@ -46,7 +46,7 @@ _ETHERNET = 1  # ARPHRD_ETHER
 class Interface(ABC):
     """Exclusive port on a Linux interface, through which frames are sent and received.
 
-    - ``lost``: received frames that could not be read.
+    - ``lost``: received frames that could not be read as a whole, such as a large send of more than 64 KiB.
     - ``unsent``: frames that the interface refused. Its queue was full, the frame was longer than the MTU or
       shorter than a header, or the interface was down.
     """
@@ -67,9 +67,9 @@ class Interface(ABC):
     def receive(self) -> list[tuple[int, bytes]]:
         """Return waiting frames without blocking, each with its time; raises InterfaceLost.
 
-        At most :data:`BATCH` frames are returned, or more if one was a large send. A time is in ns since the
-        epoch, when the kernel received the frame. The kernel takes times only from shortly after the interface
-        is opened; earlier frames have the time at which they are read.
+        At most :data:`BATCH` frames are read; more are returned if the last one was a large send. A time is in
+        ns since the epoch, when the kernel received the frame. The kernel takes times only from shortly after
+        the interface is opened; earlier frames have the time at which they are read.
         """
 
     def overrun(self) -> int:
@@ -212,9 +212,14 @@ class PacketInterface(Interface):
     def receive(self) -> list[tuple[int, bytes]]:  # noqa: D102
         frames: list[tuple[int, bytes]] = []
         try:
-            while len(frames) < BATCH:
-                length, ancillary, _, _ = self._socket.recvmsg_into([self._buffer], _ANCILLARY)
-                self._add_frames(length, ancillary, frames)
+            for _ in range(BATCH):  # also bounds the reads of lost frames
+                length, ancillary, flags, _ = self._socket.recvmsg_into([self._buffer], _ANCILLARY)
+                if flags & socket.MSG_TRUNC:
+                    self.lost += 1
+                else:
+                    self._add_frames(length, ancillary, frames)
+                if len(frames) >= BATCH:
+                    break
         except BlockingIOError:
             pass
         except OSError as error:

@@ -19,12 +19,14 @@ _ECN = 0x80
 _TCP_PROTOCOL, _UDP_PROTOCOL = 6, 17
 _FIN, _PSH, _CWR = 0x01, 0x08, 0x80
 _IPV4_AT = 14  # the kernel removes VLAN tags
+_MAX_PACKET = 0xFFFF  # bytes of an IP packet that its length field can describe
 
 
 def wire_frames(offload: bytes, frame: bytes) -> list[bytes]:
     """Return the frames that a wire would carry, at most ``MAX_SEGMENTS``.
 
-    Raises ValueError if the kernel requests another offload, or a sender more segments.
+    Raises ValueError if the kernel requests another offload, or a sender more or longer segments than a wire
+    carries.
     """
     flags, kind, _, size, start, offset = OFFLOAD.unpack(offload)
     kind &= ~_ECN
@@ -45,6 +47,8 @@ def wire_frames(offload: bytes, frame: bytes) -> list[bytes]:
 
 def _transport_at(frame: bytes, protocol: int) -> int | None:
     """Return the offset of this protocol's header directly after an IP header; None if it is not there."""
+    if len(frame) < _IPV4_AT + 20:
+        return None
     version = frame[_IPV4_AT] >> 4
     if version == 4 and frame[_IPV4_AT + 9] == protocol:
         return _IPV4_AT + (frame[_IPV4_AT] & 15) * 4
@@ -61,10 +65,18 @@ def _with_checksum(frame: bytes, start: int, offset: int) -> bytes:
 
 
 def _segments(frame: bytes, start: int, offset: int, size: int, *, tcp: bool) -> list[bytes]:
-    header = start + ((frame[start + 12] >> 4) * 4 if tcp else 8)
+    shortest = start + (20 if tcp else 8)
+    if len(frame) <= shortest:
+        raise ValueError("segments without a payload")
+    header = start + (frame[start + 12] >> 4) * 4 if tcp else shortest
+    if not shortest <= header < len(frame):
+        raise ValueError(f"segments with a TCP header of {header - start} bytes")
     payload = frame[header:]
     if len(payload) > size * MAX_SEGMENTS:
         raise ValueError(f"{len(payload)} bytes in segments of {size}")
+    longest = header + min(size, len(payload)) - _IPV4_AT
+    if longest > _MAX_PACKET:
+        raise ValueError(f"a segment of {longest} bytes: an IP packet has at most {_MAX_PACKET}")
     segments = []
     for number, begin in enumerate(range(0, len(payload), size)):
         part = payload[begin : begin + size]

@@ -4,6 +4,7 @@ import os
 import selectors
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -249,3 +250,65 @@ def test_a_lab_goes_with_its_process():
             break
         time.sleep(0.05)
     assert time.monotonic() < end
+
+
+def _set_largest_send(name, size):
+    """Set gso_max_size and gso_ipv4_max_size of an interface of this namespace, by RTM_NEWLINK."""
+    index = socket.if_nametoindex(name)
+    attributes = b"".join(struct.pack("=HHI", 8, kind, size) for kind in (41, 63))
+    body = struct.pack("=BxHiII", 0, 0, index, 0, 0) + attributes
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as netlink:
+        netlink.send(struct.pack("=IHHII", 16 + len(body), 16, 5, 1, 0) + body)
+        return struct.unpack_from("=i", netlink.recv(4096), 16)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("ethertype", "kind", "ip"),
+    [
+        (0x0800, 1, bytes([0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2])),
+        (0x86DD, 4, struct.pack(">IHBB", 6 << 28, 0, 6, 64) + bytes(32)),
+    ],
+    ids=["IPv4", "IPv6"],
+)
+def test_a_send_longer_than_64_kib_is_lost_and_counted(lab, ethertype, kind, ip):
+    """Root at the other end of a veth pair raises its own end's limit of a large send."""
+    for namespace, name in (("here", "near"), ("there", "far")):
+        lab.run(namespace, ["ip", "link", "set", name, "mtu", "65535"])
+    tcp = bytes(12) + b"\x50\x10" + bytes(6)
+    frame = (bytes(12) + ethertype.to_bytes(2, "big") + ip + tcp).ljust(100_000, b"x")
+    start = 14 + len(ip)
+    with _open(lab, "here", "near") as near:
+
+        def send():
+            assert _set_largest_send("far", 200_000)
+            with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sender:
+                sender.setsockopt(263, 15, 1)  # PACKET_VNET_HDR
+                sender.bind(("far", ethertype))
+                sender.send(struct.pack("=BBHHHH", 1, kind, start + 20, 65530, start, 16) + frame)
+                sender.send(bytes(10) + HEADER + b"after")
+
+        lab.opened("there", send)
+        end, frames = time.monotonic() + 10, []
+        while HEADER + b"after" not in frames and time.monotonic() < end:
+            frames += [one for _, one in _received(near, 1, 1)]
+        assert [len(one) for one in frames if len(one) > 1000] == []
+        assert HEADER + b"after" in frames
+        assert near.lost == 1
+
+
+def test_reads_of_a_call_are_bounded_also_if_all_frames_are_lost(monkeypatch):
+    class Flooded(ethernet.PacketInterface):
+        def __init__(self):
+            self.lost, self.reads = 0, 0
+            self._socket = self
+            self._buffer = bytearray(64)
+            self._view = memoryview(self._buffer)
+
+        def recvmsg_into(self, buffers, size):
+            self.reads += 1
+            assert self.reads <= 2 * ethernet.BATCH
+            return 64, [], socket.MSG_TRUNC, None
+
+    flooded = Flooded()
+    assert flooded.receive() == []
+    assert flooded.lost == flooded.reads == ethernet.BATCH

@@ -1,5 +1,6 @@
 """What the kernel leaves to a card, done in software: scapy's checksums beside ours, segments put together."""
 
+import contextlib
 import random
 import struct
 
@@ -109,3 +110,33 @@ def test_a_large_send_of_very_many_segments_is_refused():
     assert len(wire_frames(OFFLOAD.pack(NEEDS_CHECKSUM, TCP4, 0, 10, start, offset), frame)) == MAX_SEGMENTS
     with pytest.raises(ValueError, match="2560 bytes in segments of 9"):
         wire_frames(OFFLOAD.pack(NEEDS_CHECKSUM, TCP4, 0, 9, start, offset), frame)
+
+
+def _large_send(length):
+    """An IPv4 TCP send of ``length`` bytes in all, as one frame."""
+    ip = bytes([0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2])
+    return (bytes(12) + b"\x08\x00" + ip + bytes(12) + b"\x50\x10" + bytes(6)).ljust(length, b"x")
+
+
+def test_a_segment_that_ips_length_cannot_describe_is_refused():
+    whole = OFFLOAD.pack(NEEDS_CHECKSUM, TCP4, 0, 65535, 34, 16)
+    assert len(wire_frames(whole, _large_send(14 + 65535))) == 1
+    with pytest.raises(ValueError, match="a segment of 65536 bytes"):
+        wire_frames(whole, _large_send(14 + 65536))
+
+
+def test_any_request_gives_frames_or_a_value_error():
+    rng = random.Random(new_seed())
+    for _ in range(3000):
+        length = rng.choice([14, 15, 20, 34, 54, 60, 100, 1500, 65549, 65554])
+        frame = bytearray(rng.randbytes(length) if length < 2000 else bytes(length))
+        if length > 24:
+            frame[14], frame[20], frame[23] = (
+                rng.choice([0x45, 0x46, 0x4F, 0x60]), rng.choice([6, 17]), rng.choice([6, 17]),
+            )  # fmt: skip
+        start, offset = rng.choice([0, 34, 38, 54, length - 2]), rng.choice([0, 6, 16])
+        kind = rng.choice([0, TCP4, TCP6, UDP_L4, 0x80 | TCP4])
+        size = rng.choice([0, 1, 255, 1448, 65500, 65535])
+        offload = OFFLOAD.pack(rng.choice([0, 1]), kind, 0, size, min(start, 65535), offset)
+        with contextlib.suppress(ValueError):
+            assert wire_frames(offload, bytes(frame))
