@@ -33,6 +33,7 @@ LONGEST_TIMEOUT_NS = 20_000.0  # default of NetworkConfig.longest_timeout_ns
 PORTS_TIMEOUT_NS = 1e5  # longest_timeout_ns at Linux interfaces: 0.1 s of the wall clock by default
 BOARDS_TIMEOUT_NS = 2e6  # longest_timeout_ns for boards: a host's switch takes longer than a real one
 MAX_FRAME_BYTES = 9216
+MAX_WAITING = 1024  #: frames that a node has not taken, from which an outside switch gives it no more
 FAULTS = ("drop", "duplicate", "reorder", "corrupt")  # fields of LinkConfig
 HOST = ("host_ns", "host_jitter_ns", "frame_bytes")  # fields of LinkConfig
 
@@ -320,12 +321,26 @@ class Network:
             self.up[port].cut_at = self.down[port].cut_at = time
         self.lookahead = min((link.min_latency for link in self.up), default=0)
         self.first_arrival: list[int | None] = [None] * ports  # per port, time of the switch's first reception
+        self._waiting = [0] * ports  # per port, frames from an outside switch that the node has not taken
         self._severed: set[frozenset[int]] = set()  # pairs of ports between which all frames are dropped
         self._switch_delay = round(switch_ns * 1000)
         self._captures = [capture] if capture else []  # per switch
         self._order = itertools.count()  # breaks ties in time by the order of causes
         self._arriving: list[tuple[int, int, int, bytes]] = []  # heaps: time, order, port, frame
         self._captured: list[tuple[int, int, int, bytes]] = []  # heap: time, order, switch, frame
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether the switch is outside; the caller then reports ``note_given`` and ``note_taken``."""
+        return self._outside is not None
+
+    def note_given(self, port: int) -> None:
+        """Note that a node gets a frame."""
+        self._waiting[port] += 1
+
+    def note_taken(self, port: int) -> None:
+        """Note that a node has taken a frame."""
+        self._waiting[port] -= 1
 
     @property
     def next_time(self) -> int | None:
@@ -377,7 +392,8 @@ class Network:
                 departure = send_time + self._switch_delay
                 received += self._send_down(target, answer, departure)
         if self._outside:
-            for target, frame, send_time in self._outside.poll(time):
+            busy = {port for port, count in enumerate(self._waiting) if count >= MAX_WAITING}
+            for target, frame, send_time in self._outside.poll(time, busy):
                 received += self._send_down(target, frame, send_time)
         self._flush(time)
         return received

@@ -49,6 +49,7 @@ class Exchange:
     def __init__(self, network: Network, clock: Clock, watch: Watch):
         self._network, self._clock, self.watch = network, clock, watch
         self._next_tag = 0
+        self._untaken: dict[int, int] = {}  # with an outside switch: per tag of a frame, the node that takes it
 
     def serve(
         self, edge: int, sent: Iterable[SentFrame], taken: Iterable[TakenFrame], cuts: Iterable[LinkCut] = ()
@@ -130,6 +131,9 @@ class Exchange:
     def _deliver(self, reception: Reception) -> ReceivedFrame:
         tag, self._next_tag = self._next_tag, self._next_tag + 1
         node, arrival = reception.port, reception.arrival
+        if self._network.is_outside:
+            self._untaken[tag] = node
+            self._network.note_given(node)
         if not arrival.error:
             self.watch.note_delivered(tag, node, arrival.frame)
         return ReceivedFrame(node, arrival.frame, arrival.time, arrival.error, tag)
@@ -139,3 +143,5 @@ class Exchange:
         while pending_taken and pending_taken[0].cycle < limit:
             cycle, tag = pending_taken.popleft()
             self.watch.note_taken(tag, cycle)
+            if self._network.is_outside:
+                self._network.note_taken(self._untaken.pop(tag))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from fanin.base.errors import InputError
@@ -80,17 +80,18 @@ class InterfaceSwitch(OutsideSwitch):
         """Time of the next ``poll`` in ps, an interval after the last one."""
         return self._next
 
-    def poll(self, time: int) -> list[Delivery]:
-        """Return the frames received at the interfaces."""
+    def poll(self, time: int, busy: Collection[int] = ()) -> list[Delivery]:
+        """Return the frames received at the interfaces; the kernel's queues keep those for ``busy`` ports."""
         if time < self._next:
             return []
         self._pace.wait(time, self._interval)
         deliveries = [
             (port, frame, time)
             for port, interface in enumerate(self._interfaces)
+            if port not in busy
             for frame in self._received(interface)
         ]
-        self._interval = BUSY_PS if deliveries else min(2 * self._interval, IDLE_PS)
+        self._interval = BUSY_PS if deliveries or busy else min(2 * self._interval, IDLE_PS)
         self._next = time + self._interval
         return deliveries
 

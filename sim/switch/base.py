@@ -6,6 +6,7 @@ docs/systems/aggregation.md specifies it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -87,5 +88,8 @@ class OutsideSwitch(Switch):
         """Latest time of the next :meth:`poll`, in ps."""
 
     @abstractmethod
-    def poll(self, time: int) -> list[Delivery]:
-        """Return the frames received, as (port, frame, time). Waits if simulated time is ahead of real time."""
+    def poll(self, time: int, busy: Collection[int] = ()) -> list[Delivery]:
+        """Return the frames received, as (port, frame, time). Waits if simulated time is ahead of real time.
+
+        - ``busy``: ports whose nodes have many frames to take; frames for them should stay outside.
+        """

@@ -84,7 +84,7 @@ class LateSwitch(OutsideSwitch):
         for delay in self._script.fate(up):
             heapq.heappush(self._waiting, (time + delay * PERIOD_PS, next(self._order), up, port, frame))
 
-    def poll(self, time):
+    def poll(self, time, busy=()):
         """What arrives at the switch up to a time, and what leaves it by then."""
         left = []
         while self._waiting and self._waiting[0][0] <= time:

@@ -5,7 +5,11 @@ from itertools import pairwise
 import pytest
 
 from fanin.base.errors import InputError
-from fanin.sim.network import LinkConfig, Network
+from fanin.host.ethernet import BATCH
+from fanin.sim.cosim.clock import Clock
+from fanin.sim.cosim.exchange import Exchange, TakenFrame
+from fanin.sim.cosim.watch import Watch
+from fanin.sim.network import MAX_WAITING, LinkConfig, Network
 from fanin.sim.nic import outside
 from fanin.sim.nic.outside import InterfaceSwitch, check_interfaces
 from fanin.sim.nic.pace import BUSY_PS, IDLE_PS, Pace
@@ -67,6 +71,26 @@ def test_frames_that_an_interface_does_not_take_are_counted(switch):
     for _ in range(10_000):
         switch.inject(0, bytes(1500), 0)
     assert switch.counters().lost > 0
+
+
+def test_an_interface_is_not_read_while_its_node_has_not_taken_what_it_got(switch):
+    """Port 0 is flooded; its node takes nothing, then everything. Port 1 goes on."""
+    flood = [(0, bytes(60))] * BATCH
+    switch._interfaces[0].receive = lambda: list(flood)
+    network = Network(switch=switch, ports=2, link=QUICK)
+    clock = Clock(BUSY_PS)
+    exchange = Exchange(network, clock, Watch(2))
+    received = []
+    for cycle in range(3 * MAX_WAITING // BATCH):
+        received += exchange.serve(cycle, [], [])
+    assert MAX_WAITING <= len(received) < MAX_WAITING + BATCH
+    assert switch.next_poll <= clock.time(cycle + 1) + BUSY_PS  # it looks often, as there are frames
+    switch.hosts[1].send(bytes(60))
+    other = exchange.serve(cycle + 1, [], [])
+    assert [one.node for one in other] == [1]
+    taken = [TakenFrame(cycle + 1, one.tag) for one in received]
+    more = exchange.serve(cycle + 2, [], taken) + exchange.serve(cycle + 3, [], [])
+    assert {one.node for one in more} == {0}
 
 
 def test_interfaces_are_checked_before_a_run(monkeypatch):

@@ -52,7 +52,7 @@ class StandardPeer(Forwarder, OutsideSwitch):
     def next_poll(self):
         return self._next
 
-    def poll(self, time):
+    def poll(self, time, busy=()):
         if time < self._next:
             return []
         self._next = time + self.LOOK_PS
