@@ -52,6 +52,7 @@ MAX_P4INFO_BYTES = 1 << 22  #: maximum bytes of P4Info in a request
 MAX_UPDATES = 1 << 18  #: maximum updates of a Write
 MAX_ENTITIES = 1 << 13  #: maximum entities of a Read
 MAX_CALLS = 48  #: maximum simultaneous calls, including those to be refused
+_MAX_FIELDS = 1 << 10  # of SetForwardingPipelineConfigRequest and its configuration, which have seven and three
 _ELEMENTS_PER_PART = 64  # most updates or entities in a part: forwarding waits for one part at most
 # Numbers of protobuf fields in requests.
 _UPDATES = 4  # of WriteRequest
@@ -207,8 +208,12 @@ class Front(grpc.GenericRpcHandler):
             yield from method(call, requests)
         except grpc.RpcError:  # the client has gone
             pass
-        except (Fault, protobuf.MalformedError) as error:
-            abort(context, error if isinstance(error, Fault) else invalid(f"{name}: {error}"))
+        except Fault as fault:
+            abort(context, fault)
+        except protobuf.LimitError as error:
+            abort(context, Fault(rpc_code.RESOURCE_EXHAUSTED, str(error)))
+        except protobuf.MalformedError as error:
+            abort(context, invalid(f"{name}: {error}"))
         finally:
             del self._calls[number]
             call.send(Kind.CANCEL)
@@ -245,17 +250,17 @@ class Front(grpc.GenericRpcHandler):
         The forwarding process requests it only from the primary controller, and for one call at a time.
         """
         request = _single_request(requests)
-        config = protobuf.field_value(request, _CONFIG)
-        remainder, _, _ = protobuf.remove_fields(request, _CONFIG)
+        config = protobuf.field_value(request, _CONFIG, count=_MAX_FIELDS)
+        remainder = protobuf.remove_fields(request, _CONFIG, "configurations", count=_MAX_FIELDS)
         if config is None:
-            yield _check_size(remainder)
+            yield remainder
             return
-        info = protobuf.field_value(config, P4INFO)
+        info = protobuf.field_value(config, P4INFO, count=_MAX_FIELDS)
         presence = b"" if info is None else protobuf.prefix(P4INFO, 0)
         yield _check_size(remainder + protobuf.prefix(_CONFIG, len(presence)) + presence)
         yield from _config_fragments(BARE_P4INFO, self._bare_p4info(info or b""))
         for number in (P4INFO, DEVICE, COOKIE):
-            value = protobuf.field_value(config, number)
+            value = protobuf.field_value(config, number, count=_MAX_FIELDS)
             if value is not None:
                 yield from _config_fragments(number, value)
 
@@ -307,12 +312,7 @@ def _single_request(requests: Iterator[bytes]) -> bytes:
 def _split_request(requests: Iterator[bytes], field: int, limit: int, noun: str) -> Iterator[bytes]:
     """Yield a request without the elements of ``field``, then these elements in parts. Raises Fault."""
     request = _single_request(requests)
-    remainder, count, largest = protobuf.remove_fields(request, field)
-    if count > limit:
-        raise _size_fault(f"{count} {noun} in a request", limit)
-    if largest > MAX_PART_BYTES:
-        raise _size_fault(f"one of the {noun} has {largest} bytes", MAX_PART_BYTES)
-    yield _check_size(remainder)
+    yield protobuf.remove_fields(request, field, noun, count=limit, size=MAX_PART_BYTES)
     yield from protobuf.batches(request, field, count=_ELEMENTS_PER_PART, size=FRAGMENT_BYTES)
 
 

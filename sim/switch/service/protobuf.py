@@ -8,11 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from fanin.sim.switch.service.link import MAX_PART_BYTES
+
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class MalformedError(ValueError):
     """Bytes that are not a protobuf message."""
+
+
+class LimitError(ValueError):
+    """A message over a limit; the text names both."""
 
 
 class Field(NamedTuple):
@@ -77,20 +83,30 @@ def fields(data: bytes) -> Iterator[Field]:
         raise MalformedError("a field that is cut off") from None
 
 
-def remove_fields(data: bytes, number: int) -> tuple[bytes, int, int]:
-    """Return a message without its fields of ``number``, the count of these, and the size of the largest.
+def remove_fields(data: bytes, number: int, noun: str, *, count: int, size: int | None = None) -> bytes:
+    """Return a message without its fields of ``number``. Raises MalformedError and, at once, LimitError.
 
-    Raises MalformedError.
+    - ``noun``: what these fields are, in errors.
+    - ``count``: maximum number of these fields.
+    - ``size``: maximum bytes of one of them; None: no limit.
+
+    The remainder has at most ``MAX_PART_BYTES`` bytes.
     """
-    parts, count, largest, begin = [], 0, 0, 0
+    remainder, found = bytearray(), 0
     for field in fields(data):
         if field.number == number:
-            parts.append(data[begin : field.begin])
-            begin = field.end
-            count += 1
-            largest = max(largest, field.size)
-    parts.append(data[begin:])
-    return b"".join(parts), count, largest
+            found += 1
+            if found > count:
+                raise LimitError(f"more {noun} in a request than the limit, {count}")
+            if size is not None and field.size > size:
+                raise LimitError(f"one of the {noun} has {field.size} bytes; the limit is {size}")
+        else:
+            if len(remainder) + field.end - field.begin > MAX_PART_BYTES:
+                raise LimitError(
+                    f"a request without its {noun} has more bytes than the limit, {MAX_PART_BYTES}"
+                )
+            remainder += data[field.begin : field.end]
+    return bytes(remainder)
 
 
 def batches(data: bytes, number: int, *, count: int, size: int) -> Iterator[bytes]:
@@ -113,9 +129,17 @@ def batches(data: bytes, number: int, *, count: int, size: int) -> Iterator[byte
         yield b"".join(parts)
 
 
-def field_value(data: bytes, number: int) -> bytes | None:
-    """Return all values of field ``number``, concatenated, as messages merge; None without one."""
-    values = [data[field.value : field.end] for field in fields(data) if field.number == number]
+def field_value(data: bytes, number: int, *, count: int) -> bytes | None:
+    """Return all values of field ``number``, concatenated, as messages merge; None without one.
+
+    Raises MalformedError, and LimitError at once for a message of more than ``count`` fields.
+    """
+    values = []
+    for found, field in enumerate(fields(data), 1):
+        if found > count:
+            raise LimitError(f"more fields in a message than the limit, {count}")
+        if field.number == number:
+            values.append(data[field.value : field.end])
     return b"".join(values) if values else None
 
 

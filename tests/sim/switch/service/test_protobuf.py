@@ -1,12 +1,15 @@
 """Requests are divided at protobuf's outer level as a parser would read them."""
 
 import random
+import time
+import tracemalloc
 
 import pytest
 from finsy.proto import p4r
 from google.protobuf.message import DecodeError
 
 from fanin.sim.switch.service.protobuf import (
+    LimitError,
     MalformedError,
     batches,
     field_value,
@@ -34,9 +37,11 @@ def test_a_request_is_divided_without_loss():
     rng = random.Random(new_seed())
     request = _request(rng, 300)
     data = request.SerializeToString()
-    rest, count, largest = remove_fields(data, UPDATES)
-    sizes = [update.ByteSize() for update in request.updates]
-    assert (count, largest) == (300, max(sizes))
+    largest = max(update.ByteSize() for update in request.updates)
+    rest = remove_fields(data, UPDATES, "updates", count=300, size=largest)
+    for limits in ({"count": 299, "size": largest}, {"count": 300, "size": largest - 1}):
+        with pytest.raises(LimitError, match="updates"):
+            remove_fields(data, UPDATES, "updates", **limits)
     parts = [p4r.WriteRequest.FromString(part) for part in batches(data, UPDATES, count=64, size=4000)]
     assert [update for part in parts for update in part.updates] == list(request.updates)
     assert all(len(part.updates) <= 64 and part.ByteSize() <= 4000 for part in parts)
@@ -54,8 +59,24 @@ def test_parts_of_one_message_merge_as_a_parser_merges_them():
     two = p4r.SetForwardingPipelineConfigRequest(config={"cookie": {"cookie": 5}})
     data = one.SerializeToString() + two.SerializeToString()
     merged = p4r.SetForwardingPipelineConfigRequest.FromString(data)
-    assert p4r.ForwardingPipelineConfig.FromString(field_value(data, CONFIG)) == merged.config
-    assert field_value(data, 4) is None
+    assert p4r.ForwardingPipelineConfig.FromString(field_value(data, CONFIG, count=2)) == merged.config
+    assert field_value(data, 4, count=2) is None
+
+
+@pytest.mark.parametrize("unit", [b"\x12\x00\x08\x00", b"\x08\x00", b"\x12\x00"])
+def test_a_request_of_very_many_fields_is_refused_early_and_in_its_own_memory(unit):
+    data = unit * ((8 << 20) // len(unit))
+    tracemalloc.start()
+    start = time.process_time()
+    try:
+        with pytest.raises(LimitError):
+            remove_fields(data, 2, "entities", count=8192, size=1 << 15)
+        with pytest.raises(LimitError):
+            field_value(data, 2, count=1024)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert time.process_time() - start < 1
 
 
 @pytest.mark.parametrize(
