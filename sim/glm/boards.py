@@ -212,7 +212,7 @@ class Boards:
                 HostSwitch(
                     switch,
                     boards=[(board.client.remote_host, UDP_PORT) for board in held_boards],
-                    endpoints=[member.endpoint for member in job.members],
+                    job=job,
                     address=(held_boards[0].client.local_host, UDP_PORT),
                     pcap=stack.enter_context(PcapWriter(pcap)) if pcap else None,
                 )

@@ -13,11 +13,11 @@ from types import TracebackType
 from typing import Self
 
 from fanin.base.errors import InputError
-from fanin.job import SWITCH
+from fanin.job import SWITCH, Job
 from fanin.sim.pcap import PcapWriter
 from fanin.sim.switch.base import Switch
 from fanin.wire.aggregation import AGGREGATION, Encap, Kind, header_length
-from fanin.wire.ethernet import MIN_FRAME_BYTES, Endpoint, encode_udp
+from fanin.wire.ethernet import MIN_FRAME_BYTES, encode_udp
 from fanin.wire.fields import byte_length
 
 _HEADER = header_length(Encap.UDP)
@@ -29,8 +29,9 @@ Address = tuple[str, int]
 
 
 class HostSwitch:
-    """UDP server for ``switch``, which runs inside a ``with`` block; worker n of the job is at ``boards[n]``.
+    """UDP server for ``switch``, which runs inside a ``with`` block.
 
+    - ``boards``: addresses of the workers of ``job``, in their order.
     - ``foreign_datagrams``: number of dropped datagrams: too short, or from other addresses.
     - ``active_workers``: workers from which a datagram has arrived.
     - ``latencies_ns``: per operation, the time from its first AGG at the socket to the RESULT for all. It is
@@ -45,17 +46,18 @@ class HostSwitch:
         switch: Switch,
         *,
         boards: Sequence[Address],
-        endpoints: Sequence[Endpoint],
+        job: Job,
         address: Address,
         pcap: PcapWriter | None = None,
     ):
         self._switch = switch
         self._boards = list(boards)
-        self._endpoints = list(endpoints)
+        self._job = job
         self._pcap = pcap  # capture of frames as the switch sees them
         self._start_ns = time.perf_counter_ns()
         self._ports = {board: port for port, board in enumerate(self._boards)}
-        self._agg_arrivals: dict[tuple[int, int], int] = {}  # slot and round → arrival of its first AGG
+        # By slot of the job: its newest round, and arrival of that round's first AGG; None after the RESULT.
+        self._agg_arrivals: dict[int, tuple[int, int | None]] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="switch", daemon=True)
         self.latencies_ns: list[int] = []
@@ -95,7 +97,7 @@ class HostSwitch:
             while not self._stop.is_set():
                 if select.select([self._socket], [], [], _STOP_CHECK_S)[0]:
                     with contextlib.suppress(BlockingIOError):
-                        while True:
+                        while not self._stop.is_set():
                             self._exchange(*self._socket.recvfrom(_MAX_DATAGRAM))
         except Exception as failure:  # the run reads ``failure``, and ends
             self.failure = failure
@@ -109,10 +111,8 @@ class HostSwitch:
         arrival_ns = time.perf_counter_ns()
         self.frames += 1
         self.active_workers.add(port)
-        kind, operation = _operation(payload)
-        if kind == Kind.AGG:
-            self._agg_arrivals.setdefault(operation, arrival_ns)
-        frame = encode_udp(payload, source=self._endpoints[port], destination=SWITCH)
+        slot, number = self._note_arrival(payload, arrival_ns)
+        frame = encode_udp(payload, source=self._job.members[port].endpoint, destination=SWITCH)
         frame = frame.ljust(MIN_FRAME_BYTES, b"\0")
         answers = self._switch.inject(port, frame, arrival_ns * _PS)
         if self._pcap:
@@ -121,11 +121,25 @@ class HostSwitch:
         for destination_port, answer, _ in answers:
             with contextlib.suppress(BlockingIOError):  # a full socket: equivalent to a lost frame
                 self._socket.sendto(answer[_HEADER : _HEADER + len(payload)], self._boards[destination_port])
-        if kind == Kind.AGG and len(answers) == len(self._boards) and operation in self._agg_arrivals:
-            self.latencies_ns.append(time.perf_counter_ns() - self._agg_arrivals.pop(operation))
+        if slot is not None and len(answers) == len(self._boards):
+            self._note_result(slot, number)
 
+    def _note_arrival(self, payload: bytes, time_ns: int) -> tuple[int | None, int]:
+        """Note the first AGG of a slot's newest round; return the slot of an AGG of the job, and its round.
 
-def _operation(payload: bytes) -> tuple[int, tuple[int, int]]:
-    """Return the kind of a packet, and its slot and round."""
-    version_kind, _, slot, number = _OPERATION.unpack_from(payload)
-    return version_kind & 15, (slot, number)
+        The slot is None for other packets. Slots bound the notes, since addresses of boards can be forged.
+        """
+        version_kind, job_id, slot, number = _OPERATION.unpack_from(payload)
+        first, end = self._job.base, self._job.base + self._job.slots
+        if version_kind & 15 != Kind.AGG or job_id != self._job.id or not first <= slot < end:
+            return None, number
+        if number > self._agg_arrivals.get(slot, (-1, None))[0]:
+            self._agg_arrivals[slot] = number, time_ns
+        return slot, number
+
+    def _note_result(self, slot: int, number: int) -> None:
+        """Note the result of a round for all workers, and its latency if its first AGG was noted."""
+        newest, arrival_ns = self._agg_arrivals[slot]
+        if newest == number and arrival_ns is not None:
+            self.latencies_ns.append(time.perf_counter_ns() - arrival_ns)
+        self._agg_arrivals[slot] = number, None

@@ -14,7 +14,7 @@ from fanin.p4.deployment import default_deployment
 from fanin.sim.switch.base import SwitchKind
 from fanin.sim.switch.host import HostSwitch
 from fanin.sim.switch.make import make_switch
-from fanin.wire.aggregation import Encap, decode_payload, encode_payload
+from fanin.wire.aggregation import AggPacket, Encap, Kind, decode_payload, encode_payload
 
 WORKERS, OPERATIONS, SLOTS = 3, 40, 8
 BOUND_S = 20
@@ -41,7 +41,7 @@ def served(boards):
     with HostSwitch(
         switch,
         boards=[board.getsockname() for board in boards],
-        endpoints=[member.endpoint for member in job.members],
+        job=job,
         address=("127.0.0.1", 0),
     ) as server:
         yield server, job
@@ -103,9 +103,64 @@ def test_what_comes_from_elsewhere_is_dropped_and_counted():
             stranger.recv(2048)
 
 
+def _agg(job, slot, number, member=0):
+    packet = AggPacket(Kind.AGG, job.id, slot, number, job.members[member].bitmap, (1,) * 8)
+    return encode_payload(packet)
+
+
+def _wait(server, frames):
+    end = time.monotonic() + BOUND_S
+    while server.frames < frames and time.monotonic() < end:
+        time.sleep(0.001)
+    assert (server.frames, server.failure) == (frames, None)
+
+
+def test_forged_aggs_take_no_memory_and_operations_are_still_timed():
+    """A board's address can be forged; each of these AGGs has another slot and round."""
+    with sockets(2) as boards, served(boards) as (server, job):
+        for number in range(400):
+            boards[0].sendto(_agg(job, number % (2 * SLOTS), 5 + number), server.address)
+            _wait(server, number + 1)
+        assert len(server._agg_arrivals) <= SLOTS
+        for number in (1, 2):
+            for worker, board in enumerate(boards):
+                board.sendto(_agg(job, 0, number, worker), server.address)
+            _wait(server, 400 + 2 * number)
+        boards[1].sendto(_agg(job, 0, 1, 1), server.address)  # of the round before
+        _wait(server, 405)
+        assert len(server.latencies_ns) == 1  # the forged round hid the first one's begin
+
+
+class _Endless:
+    """A socket at which a stranger's datagrams come for five seconds, faster than they are read."""
+
+    def __init__(self, whole):
+        self._whole, self.reads, self._end = whole, 0, time.monotonic() + 5
+
+    def recvfrom(self, _):
+        self.reads += 1
+        if time.monotonic() > self._end:
+            raise BlockingIOError
+        return b"x", ("127.0.0.1", 1)
+
+    def __getattr__(self, name):
+        return getattr(self._whole, name)
+
+
+def test_a_flood_of_datagrams_does_not_delay_the_end():
+    with sockets(1) as (board,), served([board]) as (server, _):
+        server._socket = _Endless(server._socket)
+        board.sendto(b"x", server.address)
+        end = time.monotonic() + BOUND_S
+        while not server._socket.reads and time.monotonic() < end:
+            time.sleep(0.001)
+        start = time.monotonic()
+    assert time.monotonic() - start < 2
+
+
 def test_an_address_that_is_taken_is_bad_input():
     with (
         sockets(1) as (one,),
         pytest.raises(InputError, match=r"UDP 127\.0\.0\.1:\d+ is unavailable: .*in use"),
     ):
-        HostSwitch(None, boards=[], endpoints=[], address=one.getsockname())
+        HostSwitch(None, boards=[], job=None, address=one.getsockname())
