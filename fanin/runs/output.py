@@ -143,6 +143,7 @@ SWEEP = Kind(
 )
 CAMPAIGN = Kind("campaign", "campaign.json", "runs", (REPORT_FILE, "results.csv", "results.parquet"))
 P4_PROGRAM = Kind("program", JOB_FILE, "program", (PROGRAM_FILE,))
+FABRIC = Kind("fabric", "fabric.index.json", "switches", ())  # no switch has a name with a dot
 REPRODUCTION = Kind("reproduction", "reproduction.json", "rows", (REPORT_FILE, "table.csv", "table.md"))
 
 

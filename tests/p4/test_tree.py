@@ -163,7 +163,8 @@ def test_the_command_writes_a_job_for_each_switch(tmp_path, capsys):
     assert main(["p4", "tree", str(EXAMPLE), "-o", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert out.splitlines()[1].split() == ["root", "root", "rack0,", "rack1"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["rack0.json", "rack1.json", "root.json"]
+    found = {path.name for path in tmp_path.iterdir()}
+    assert found == {"rack0.json", "rack1.json", "root.json", "fabric.index.json", ".files.json"}
     for part in load_tree(EXAMPLE).switches:
         deployment = load_deployment(tmp_path / f"{part.name}.json")
         assert (deployment.switch, deployment.jobs) == (part.endpoint, (part.part,))

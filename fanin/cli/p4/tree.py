@@ -7,7 +7,16 @@ from pathlib import Path
 
 from fanin.base.errors import InputError
 from fanin.base.scratch import write_file
-from fanin.runs.output import add_json, check_writable, print_json, table
+from fanin.runs.lock import sole_writer
+from fanin.runs.output import (
+    FABRIC,
+    add_json,
+    check_directory,
+    json_text,
+    output_directory,
+    print_json,
+    table,
+)
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -19,7 +28,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "each switch, for fanin p4 emit --job.",
     )
     tree.add_argument("file", type=Path, metavar="TREE.toml", help="switches, members and links of the fabric")
-    tree.add_argument("-o", dest="output", type=Path, metavar="DIR", help="existing folder for SWITCH.json")
+    tree.add_argument("-o", dest="output", type=Path, metavar="DIR", help="output folder, with SWITCH.json")
     tree.add_argument(
         "--jobs",
         type=int,
@@ -38,17 +47,18 @@ def run(args: argparse.Namespace) -> int:
 
     tree = load_tree(args.file)
     try:
-        switches = deployments(tree, args.jobs)
+        jobs = deployments(tree, args.jobs)
     except ValueError as error:
         raise InputError(f"--jobs {args.jobs}: {error}") from error
     paths = []
     if args.output:
-        texts = {f"{name}.json": deployment_json(each) for name, each in switches.items()}
+        texts = {f"{name}.json": deployment_json(each) for name, each in jobs.items()}
+        check_directory(args.output, FABRIC)
+        with sole_writer(args.output), output_directory(args.output, FABRIC) as folder:
+            for name, text in texts.items():
+                write_file(folder / name, text)
+            write_file(folder / FABRIC.mark, json_text({"switches": tree.members}) + "\n")
         paths = [args.output / name for name in texts]
-        for path in paths:
-            check_writable(path)
-        for path, text in zip(paths, texts.values(), strict=True):
-            write_file(path, text)
     if args.json:
         print_json({"switches": tree.members, "files": [*map(str, paths)]})
         return 0
