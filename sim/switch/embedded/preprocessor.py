@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
+from itertools import islice
 from pathlib import Path
 
 from fanin.base.plain import open_regular
@@ -15,12 +16,12 @@ from fanin.sim.switch.embedded.lexer import MAX_WIDTH, Token, integer, tokens
 BUNDLED_FILES = Path(__file__).parent / "include"
 _BYTE_ORDER_MARK = "\ufeff"
 MAX_TEXT = 8 << 20  #: maximum characters of a program's texts, including each included file
-MAX_TOKENS = 1_000_000  #: maximum tokens of a program after the preprocessor
+MAX_TOKENS = 1_000_000  #: maximum tokens of a program and its includes, and of both after the preprocessor
 _MAX_INCLUDES = 256
 _MAX_BITS = MAX_WIDTH  # maximum bits of a value in #if
 _MAX_CONDITIONS = 256  # maximum nesting of #if
 _MAX_DEPTH = 64  # maximum nesting of macros
-_MAX_MACRO_TOKENS = 1_000_000  # maximum tokens made by all macros, with those that are replaced again
+_MAX_MACRO_TOKENS = 1_000_000  # maximum tokens made by all macros or given to them as arguments, each time
 _MAX_MACRO_CHARACTERS = 1 << 24  # maximum characters of these tokens
 
 _BINARY = {
@@ -60,7 +61,7 @@ class Preprocessor:
             for name, text in defines.items()
         }
         self.included: list[str] = []  # names as written, in order
-        self._read = 0  # characters
+        self._read = self._read_tokens = 0  # characters and tokens of all texts
         self._macro_tokens = self._macro_characters = 0  # made by macros
 
     def run(self, text: str, file: str, folder: Path | None) -> list[Token]:
@@ -70,19 +71,35 @@ class Preprocessor:
         output: list[Token] = []
         pending: list[Token] = []  # a macro's arguments may span several lines
         conditions: list[_Condition] = []
-        for line in _lines(text.removeprefix(_BYTE_ORDER_MARK), file):
-            if line and line[0].text == "#":
+        for line in self._lines(text.removeprefix(_BYTE_ORDER_MARK), file):
+            if not line:
+                continue
+            if line[0].text == "#":
                 output += self._expand(pending)
                 pending = []
                 output += self._directive(line, conditions, folder)
             elif all(c.active for c in conditions):
                 pending += _without_pragma(line)
             if len(output) + len(pending) > MAX_TOKENS:
-                raise P4Error((output + pending)[MAX_TOKENS].position, f"more than {MAX_TOKENS:,} tokens")
+                raise _too_many((output + pending)[MAX_TOKENS])
         output += self._expand(pending)
         if conditions:
             raise P4Error(conditions[-1].position, "#if without #endif")
         return output
+
+    def _lines(self, text: str, file: str) -> Iterator[list[Token]]:
+        """Yield the tokens of each line. Raises P4Error for more than ``MAX_TOKENS`` in all texts."""
+        line: list[Token] = []
+        for token in tokens(text, file):
+            if token.type == "NEWLINE":
+                yield line
+                line = []
+            else:
+                self._read_tokens += 1
+                if self._read_tokens > MAX_TOKENS:
+                    raise _too_many(token)
+                line.append(token)
+        yield line
 
     def _directive(self, line: list[Token], conditions: list[_Condition], folder: Path | None) -> list[Token]:
         if len(line) == 1:
@@ -213,6 +230,8 @@ class Preprocessor:
                 arguments, index = _arguments(sequence, index, token)
                 if len(arguments) != len(macro.parameters) and (macro.parameters or arguments != [[]]):
                     raise P4Error(token.position, f"{token.text} takes {len(macro.parameters)} arguments")
+                for argument in arguments:
+                    self._spend(argument, token)
                 arguments_by_name = dict(zip(macro.parameters, arguments, strict=False))
                 values = {name: self._expand(argument, active) for name, argument in arguments_by_name.items()}
                 body = self._substitute(body, arguments_by_name, values, token)
@@ -259,7 +278,8 @@ class Preprocessor:
                 paste = True
             elif paste and output:
                 text = output[-1].text + token.text
-                pasted = [t for t in tokens(text, token.position.file) if t.type != "NEWLINE"]
+                made = islice(tokens(text, token.position.file), _MAX_MACRO_TOKENS + 1)
+                pasted = [t for t in made if t.type != "NEWLINE"]
                 self._spend(pasted, token)
                 # Like cpp, keep several tokens if the text is not one token.
                 output[-1:] = [new.at_position(token.position) for new in pasted]
@@ -407,15 +427,8 @@ def _token_text(parts: list[Token]) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
-def _lines(text: str, file: str) -> Iterator[list[Token]]:
-    line: list[Token] = []
-    for token in tokens(text, file):
-        if token.type == "NEWLINE":
-            yield line
-            line = []
-        else:
-            line.append(token)
-    yield line
+def _too_many(token: Token) -> P4Error:
+    return P4Error(token.position, f"more than {MAX_TOKENS:,} tokens")
 
 
 def _without_pragma(line: list[Token]) -> list[Token]:

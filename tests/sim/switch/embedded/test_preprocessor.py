@@ -7,7 +7,8 @@ import pytest
 
 from fanin.sim.switch.embedded import P4Error, Refused, load, preprocessor
 from fanin.sim.switch.embedded.classify import Classifier
-from fanin.sim.switch.embedded.lexer import integer, tokens
+from fanin.sim.switch.embedded.errors import Position
+from fanin.sim.switch.embedded.lexer import Token, integer, tokens
 from fanin.sim.switch.embedded.preprocessor import MAX_TEXT, Preprocessor
 from tests.support import slow
 
@@ -70,6 +71,7 @@ def test_what_is_left(text, expected):
         ("#define F(x) x ##", "#define: ## needs a token on each side"),
         ("#define F ## x", "#define: ## needs a token on each side"),
         ("#frobnicate", "the directive #frobnicate is not supported here"),
+        ("#if 1\n" * 257, "text.p4:257:2: #if nested deeper than 256"),
         ("#if 1 / 0\n#endif", "#if: / by 0"),
         ("#if 1 << 65\n#endif", "#if: a shift by 65"),
         ("#if 1" + " << 64" * 256 + "\n#endif", "#if: a value of more than 8,192 bits"),
@@ -92,8 +94,9 @@ def test_what_is_wrong(text, what):
         "#define P " + " ## ".join(["a"] * 3000) + "\nP",
         "#define S(x) #x\n#define X(x) S(x)\n" + "X(" * 40 + r'"\\"' + ")" * 40,
         "#define D(x) x##x\n#define E(x) D(x)\n" + "E(" * 40 + "a" + ")" * 40,
+        "#define F(x) 0\n#if " + "F(" * 20 + "; " * 1000 + ")" * 20 + "\n#endif",
     ],
-    ids=["to nothing", "unused", "pasted", "in quotes", "doubled"],
+    ids=["to nothing", "unused", "pasted", "in quotes", "doubled", "arguments"],
 )
 def test_macros_that_grow_without_bound_end_in_one_line(monkeypatch, text):
     monkeypatch.setattr(preprocessor, "_MAX_MACRO_TOKENS", 10_000)
@@ -108,11 +111,12 @@ def test_macros_that_grow_without_bound_end_in_one_line(monkeypatch, text):
     ("text", "what"),
     [
         ("\n\n" + "x" * MAX_TEXT, "text.p4:3:1: more than 8,388,608 characters, with all includes"),
-        ("#if 1\n" * 257, "text.p4:257:2: #if nested deeper than 256"),
         ("x " * 30 + "\n" + "y " * 71, "text.p4:2:141: more than 100 tokens"),
         ("#define M " + "x " * 50 + "\nM M\n#ifdef M\ny\n#endif", "text.p4:4:1: more than 100 tokens"),
+        ("#define M " + "x " * 200, "text.p4:1:205: more than 100 tokens"),
+        ("#if 0\n" + "x " * 200 + "\n#endif", "text.p4:2:195: more than 100 tokens"),
     ],
-    ids=["text", "conditions", "tokens", "tokens of macros"],
+    ids=["text", "tokens", "tokens of macros", "tokens of a macro's body", "unread tokens"],
 )
 def test_texts_without_bound_end_in_one_line(monkeypatch, text, what):
     monkeypatch.setattr(preprocessor, "MAX_TOKENS", 100)
@@ -130,6 +134,31 @@ def test_a_file_and_its_includes_are_bounded_together(tmp_path):
         load(main)
     with pytest.raises(P4Error, match=r"^/dev/zero:1:1: more than 8,388,608 characters, with all includes$"):
         load(Path("/dev/zero"))
+
+
+def test_tokens_of_a_file_and_its_includes_are_counted_as_they_are_read(monkeypatch, tmp_path):
+    monkeypatch.setattr(preprocessor, "MAX_TOKENS", 100)
+    (tmp_path / "inner.p4").write_text("#define A " + "x " * 50 + "\n")
+    with pytest.raises(P4Error, match=r"text\.p4:2:93: more than 100 tokens$"):
+        words('#include "inner.p4"\n#define B ' + "x " * 100, tmp_path)
+
+    def endless(text, file):
+        for number in range(200):
+            assert number <= 101
+            yield Token("OP", ";", Position(file, 1, number + 1))
+
+    monkeypatch.setattr(preprocessor, "tokens", endless)
+    with pytest.raises(P4Error, match=r"text\.p4:1:101: more than 100 tokens$"):
+        words(";")
+
+
+def test_a_pasted_text_of_very_many_tokens_ends_in_one_line(monkeypatch):
+    monkeypatch.setattr(preprocessor, "_MAX_MACRO_TOKENS", 1000)
+    made = []
+    monkeypatch.setattr(preprocessor, "tokens", lambda *text: (made.append(1) or t for t in tokens(*text)))
+    with pytest.raises(P4Error, match="macros that grow to more than 1,000 tokens"):
+        words('#define P(a, b) a ## b\n#define I(a, b) P(a, b)\n#define Q "\nI(Q, "' + ";" * 5000 + '")')
+    assert len(made) < 2000
 
 
 def test_a_row_of_enums_is_read_once(monkeypatch):
