@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin.base.errors import InputError
-from fanin.base.records import Record, open_record, parse_json
+from fanin.base.records import Record, open_record, read_object
 from fanin.base.scratch import write_file
 from fanin.campaign.file import Campaign, Run
 from fanin.campaign.supervisor import FAILED, OUTPUT, RESULT_FILE, SCRATCH, Task
@@ -38,12 +38,12 @@ class Finished:
 
     - ``run``: the run in the campaign's file.
     - ``record``: content of its ``run.json``.
-    - ``result``: output of ``--json``; None if it is absent or no JSON.
+    - ``result``: output of ``--json``; None if it is absent, no JSON object or larger than ``MAX_FILE_BYTES``.
     """
 
     run: Run
     record: Record
-    result: Any
+    result: dict[str, Any] | None
 
     @property
     def failed(self) -> bool:
@@ -158,10 +158,8 @@ class Folder:
         for run in self._campaign.runs:
             run_folder = self.run_folder(run)
             if os.path.lexists(run_folder / RUN_FILE):
-                result = run_folder / RESULT_FILE
-                yield Finished(
-                    run, open_record(run_folder / RUN_FILE), _parse_result(result) if result.is_file() else None
-                )
+                record = open_record(run_folder / RUN_FILE)
+                yield Finished(run, record, read_object(run_folder / RESULT_FILE))
 
     def task(self, run: Run) -> Task:
         """Return the task of a run for a worker."""
@@ -212,11 +210,3 @@ def _delete_run(run_folder: Path) -> None:
             )
     except OSError as error:
         raise InputError(f"{run_folder}: cannot be deleted: {error.strerror or error}") from error
-
-
-def _parse_result(path: Path) -> Any:
-    """Return a run's printed JSON; None if it is incomplete, as after a stop."""
-    try:
-        return parse_json(path.read_text(encoding="utf-8"))
-    except ValueError:
-        return None

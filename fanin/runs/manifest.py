@@ -51,7 +51,7 @@ def read_manifest(folder: Path | int) -> Manifest | None:
     else:
         value = read_object(folder / MANIFEST_FILE)
     match value:
-        case {"mark": str(mark), "files": list(files)} if all(map(_is_inside, files)):
+        case {"mark": str(mark), "files": list(files)} if all(map(is_inside, files)):
             return Manifest(mark, tuple(files))
     return None
 
@@ -152,7 +152,7 @@ def _delete_listed(folder: int, manifest: Manifest) -> None:
             os.rmdir(file_name, dir_fd=parent_folder)  # OSError: holds other files, is absent or a link
 
 
-def _is_inside(name: object) -> bool:
+def is_inside(name: object) -> bool:
     """Whether ``name`` is a normalised path to a file below a folder, within the limits of depth and length."""
     if not isinstance(name, str):
         return False

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fanin.base.errors import InputError
 from fanin.base.plain import copy_plain
+from fanin.base.records import open_record
 from fanin.boards.run.folder import (
     BITSTREAM_FILE,
     BOARD_BUILD,
@@ -78,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
             run_step(packing(Tools.find().ecppack), project, timeout=_PACKING_S)
             (project / BITSTREAM).rename(folder / BITSTREAM_FILE)
         for name in (BOARD_FILE, REPORT_FILE):
-            content = json.loads((args.build / name).read_text()) | {"identity": new_identity.as_json()}
+            content = open_record(args.build / name).value | {"identity": new_identity.as_json()}
             (folder / name).write_text(json.dumps(content, indent=2) + "\n")
     if args.json:
         facts = {"output": str(args.output), "number": args.number, "identity": new_identity.as_json()}

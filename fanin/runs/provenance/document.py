@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from fanin.base.records import Record, open_record
 from fanin.base.scratch import write_file
 from fanin.runs.file_options import Request
 from fanin.runs.lock import sole_writer
+from fanin.runs.manifest import is_inside
 from fanin.runs.output import PCAP_FILE, PROVENANCE_FILE, TRACE_FILE, Kind, check_directory, output_directory
 from fanin.runs.provenance.environment import fanin_json, machine_json, versions_json
 from fanin.runs.provenance.inputs import Input, inputs_of, read_input
@@ -175,7 +177,7 @@ def read_provenance(folder: Path) -> Provenance:
         directory=Path(record.text("working_directory")),
         argv=record.texts("argv"),
         inputs=tuple(map(read_input, record.records("inputs"))),
-        results={name: results.text(name) for name in results.value},
+        results={_checked_name(results, folder, name): results.text(name) for name in results.value},
         ignored=record.texts("apart"),
         value=record.value,
     )
@@ -183,6 +185,16 @@ def read_provenance(folder: Path) -> Provenance:
         raise InputError(f"{path}: results: empty; nothing to compare with")
     _check_finished(record, folder)
     return provenance
+
+
+def _checked_name(results: Record, folder: Path, name: str) -> str:
+    """Return the name of a result. Raises InputError for a file outside the folder, also behind links."""
+    # realpath, as Path.resolve raises RuntimeError for links in a loop
+    if not is_inside(name) or not Path(os.path.realpath(folder / name)).is_relative_to(
+        os.path.realpath(folder)
+    ):
+        raise results.error(f"{name} is no file of the folder")
+    return name
 
 
 def _check_finished(record: Record, folder: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fanin.base.plain import MAX_FILE_BYTES, open_regular, read_regular
 from fanin.base.records import parse_json
 from fanin.runs.manifest import MANIFEST_FILE, read_manifest
 from fanin.runs.output import PROVENANCE_FILE, Kind
@@ -15,6 +16,7 @@ from fanin.runs.provenance.inputs import file_digest
 
 _ABSENT = object()
 _MAX_VALUE_CHARACTERS = 40
+_PART_BYTES = 1 << 20  # of a file that is compared byte by byte
 
 
 def results_of(folder: Path, kind: Kind, outside: Mapping[str, Path] | None = None) -> dict[str, str]:
@@ -28,8 +30,11 @@ def results_of(folder: Path, kind: Kind, outside: Mapping[str, Path] | None = No
 
 
 def result_digest(path: Path, ignored: Sequence[str]) -> str:
-    """Return the SHA-256 of a file. JSON is hashed by value, sorted by name, without the fields ``ignored``."""
-    if path.suffix != ".json":
+    """Return the SHA-256 of a file.
+
+    JSON of at most ``MAX_FILE_BYTES`` is hashed by value, sorted by name, without the fields ``ignored``.
+    """
+    if not _is_short_json(path):
         return file_digest(path)
     return hashlib.sha256(json.dumps(_values(path, ignored), sort_keys=True).encode()).hexdigest()
 
@@ -39,13 +44,16 @@ def difference(original: Path, rerun: Path, ignored: Sequence[str]) -> str:
 
     Raises ValueError for a file whose content does not match its suffix, or is too large when unpacked.
     """
-    match original.suffix:
-        case ".json":
-            return _first_value(_values(original, ignored), _values(rerun, ignored))
-        case ".npz" | ".npy":
-            return _first_array(original, rerun)
-        case _:
-            return _first_byte(original.read_bytes(), rerun.read_bytes())
+    if _is_short_json(original) and _is_short_json(rerun):
+        return _first_value(_values(original, ignored), _values(rerun, ignored))
+    if original.suffix in (".npz", ".npy"):
+        return _first_array(original, rerun)
+    return _first_byte(original, rerun)
+
+
+def _is_short_json(path: Path) -> bool:
+    """Whether a file's values are compared; a longer file's bytes are, in parts."""
+    return path.suffix == ".json" and path.stat().st_size <= MAX_FILE_BYTES
 
 
 def _files(folder: Path, kind: Kind) -> Iterator[Path]:
@@ -59,7 +67,7 @@ def _files(folder: Path, kind: Kind) -> Iterator[Path]:
 
 def _values(path: Path, ignored: Sequence[str]) -> Any:
     """Return the content of a JSON file without the fields ``ignored``."""
-    content = parse_json(path.read_bytes())
+    content = parse_json(read_regular(path))
     for field in ignored:
         *outer, last = field.split(".")
         parent = content
@@ -118,15 +126,19 @@ def _first_array(before: Path, after: Path) -> str:
             return (
                 f"{prefix}{len(different):,} of {original_array.size:,} values differ, the first is [{index}]"
             )
-    return (
-        "" if before.read_bytes() == after.read_bytes() else "the arrays are the same, their archives are not"
-    )
+    return "the arrays are the same, their archives are not" if _first_byte(before, after) else ""
 
 
-def _first_byte(before: bytes, after: bytes) -> str:
-    if before == after:
-        return ""
-    pairs = enumerate(zip(before, after, strict=False))
-    first = next((n for n, (first_byte, other) in pairs if first_byte != other), min(len(before), len(after)))
-    sizes = f"; {len(before):,} bytes then, {len(after):,} now" if len(before) != len(after) else ""
+def _first_byte(before: Path, after: Path) -> str:
+    """Describe the first byte at which two files differ; empty if they are equal."""
+    position = 0
+    with open_regular(before) as original, open_regular(after) as rerun:
+        while (was := original.read(_PART_BYTES)) == (now := rerun.read(_PART_BYTES)):
+            if not was:
+                return ""
+            position += len(was)
+    pairs = enumerate(zip(was, now, strict=False))
+    first = position + next((n for n, (byte, other) in pairs if byte != other), min(len(was), len(now)))
+    was_size, now_size = before.stat().st_size, after.stat().st_size
+    sizes = f"; {was_size:,} bytes then, {now_size:,} now" if was_size != now_size else ""
     return f"byte {first:,} is the first that differs{sizes}"

@@ -224,6 +224,9 @@ def test_no_or_damaged_provenance_is_refused(capsys, made, content, said):
         ({"argv": ["rerun", "x"]}, "argv: not a command that writes a folder"),
         ({"argv": 3}, '"argv" must be a list of texts of one line, not 3'),
         ({"results": {"run.json": 3}}, 'results: "run.json" must be a text of one line, not 3'),
+        ({"results": {"../secret": "0"}}, "results: ../secret is no file of the folder"),
+        ({"results": {"/etc/passwd": "0"}}, "results: /etc/passwd is no file of the folder"),
+        ({"results": {"run.json": "0", "a/../../x": "0"}}, "results: a/../../x is no file of the folder"),
         ({"ended": False}, "was stopped before its end, and has no results to compare with"),
         (
             {"resumed": [{"argv": [], "options": {"plan": "other"}}]},
@@ -234,6 +237,16 @@ def test_no_or_damaged_provenance_is_refused(capsys, made, content, said):
 def test_what_no_command_comes_to_is_refused(capsys, made, fields, said):
     _edit(made, **fields)
     assert said in refusal(capsys, made)
+
+
+@pytest.mark.parametrize("name", ["model.npy", "classes/0/run.json"])
+def test_a_result_behind_a_link_out_of_the_folder_is_not_read(capsys, made, tmp_path, name):
+    (tmp_path / "outside").mkdir()
+    link = made / name.split("/")[0]
+    link.unlink(missing_ok=True)
+    link.symlink_to(tmp_path / "outside", target_is_directory="/" in name)
+    _edit(made, results={name: "0"})
+    assert refusal(capsys, made).endswith(f"provenance.json: results: {name} is no file of the folder")
 
 
 def test_a_new_folder_that_is_none_is_refused(capsys, made):

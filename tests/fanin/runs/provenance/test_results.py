@@ -1,12 +1,15 @@
 """What differs first between two results, and which fields of JSON are none."""
 
 import json
+import os
+import tracemalloc
 import zipfile
 
 import numpy as np
 import pytest
 
 from fanin.base import archive
+from fanin.base.plain import MAX_FILE_BYTES
 from fanin.runs.output import Kind
 from fanin.runs.provenance.results import difference, result_digest, results_of
 
@@ -74,6 +77,29 @@ def test_files_of_others_are_read_within_bounds(tmp_path, monkeypatch):
     (tmp_path / "was.json").write_text("[" * 2000 + "]" * 2000)
     with pytest.raises(ValueError, match=r"recursion|nested"):
         difference(tmp_path / "was.json", _json(tmp_path, "now.json", 1), ())
+
+
+def test_large_json_and_other_files_are_compared_in_parts(tmp_path):
+    """A sparse file takes no room on the disk, but all of its size in memory."""
+    tracemalloc.start()
+    try:
+        for suffix in (".json", ".pcap"):
+            files = [tmp_path / f"{n}{suffix}" for n in range(2)]
+            for file in files:
+                file.touch()
+                os.truncate(file, MAX_FILE_BYTES + 1)
+            assert len({result_digest(file, ()) for file in files}) == 1
+            assert difference(*files, ()) == ""
+            with files[1].open("r+b") as file:
+                file.seek(MAX_FILE_BYTES)
+                file.write(b"x")
+            assert difference(*files, ()) == f"byte {MAX_FILE_BYTES:,} is the first that differs"
+            os.truncate(files[1], 5)
+            said = f"byte 5 is the first that differs; {MAX_FILE_BYTES + 1:,} bytes then, 5 now"
+            assert difference(*files, ()) == said
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_an_array_that_is_missing_is_named(tmp_path):
