@@ -18,8 +18,9 @@ _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
 #: Place in a cell at which a spreadsheet may see a formula begin: the cell's start, or the character after a
-#: separator. Which character separates cells depends on a spreadsheet's locale.
-_FORMULA = re.compile(r"""(?:^|(?<=[;,|\t\r\n]))(?=[\s"']*[=+\-@＝＋－＠])|^(?=[\t\r])""")
+#: separator. Which character separates cells depends on a spreadsheet's locale. More than 64 spaces and quotes
+#: count as a formula unread: each of 40,000 tabs would be followed by a search to the end.
+_FORMULA = re.compile(r"""(?:^|(?<=[;,|\t\r\n]))(?=[\s"']{0,64}[=+\-@＝＋－＠]|[\s"']{65})|^(?=[\t\r])""")
 
 
 def printable(text: str) -> str:

@@ -23,8 +23,9 @@ MAX_DEPTH = 64  #: nested lists and objects; fanin's own files have fewer than t
 MAX_TOML = 1 << 20  #: bytes of a TOML file; users write these files by hand
 _TOO_DEEP = f"values are nested deeper than {MAX_DEPTH}"
 _PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
-#: A dotted key that is too deep. ``tomllib`` takes time and memory by the square of a key's parts.
-_DEEP_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{MAX_DEPTH}}}")
+#: A dotted key that is too deep. ``tomllib`` takes time and memory by the square of a key's parts. A quote
+#: after a backslash begins no part: a text of such quotes would be read to its end from each.
+_DEEP_KEY = re.compile(rf"(?<![\w\\-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{MAX_DEPTH}}}")
 
 T = TypeVar("T")
 
@@ -235,4 +236,8 @@ def _is_list(value: object, length: int, low: int) -> bool:
 
 
 def _json_text(value: object) -> str:
-    return json.dumps(value)[:40]
+    """Return the beginning of a value's JSON; dates and long hexadecimal numbers of TOML have none."""
+    try:
+        return json.dumps(value, default=str)[:40]
+    except ValueError:
+        return "a number of very many digits"

@@ -117,6 +117,10 @@ def _load(file: Path) -> dict[str, Any]:
     for key, value in content.items():
         if key not in _KEYS:
             raise InputError(f"{file}: unknown key {key}; keys are {', '.join(_KEYS)}")
+        try:
+            repr(value)
+        except ValueError:  # a long hexadecimal number, which Python does not write in decimal digits
+            raise InputError(f"{file}: {key}: a number of very many digits; write a shorter one") from None
         if type(value) not in _KEYS[key]:
             names = " or ".join(_NAMES[kind] for kind in _KEYS[key])
             raise InputError(f"{file}: {key} must be {names}, not {value!r}")

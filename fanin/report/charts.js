@@ -54,7 +54,7 @@
       x.forEach((at, i) => lines.push([name, named(xaxis, at), named(yaxis, y[i]), base?.[i], hovertext?.[i]]));
     }
     // No text is, in any spreadsheet, a formula: as cell() of fanin/base/printable.py.
-    const formula = /(?:^|(?<=[;,|\t\r\n]))(?=[\s"']*[=+\-@＝＋－＠])|^(?=[\t\r])/g;
+    const formula = /(?:^|(?<=[;,|\t\r\n]))(?=[\s"']{0,64}[=+\-@＝＋－＠]|[\s"']{65})|^(?=[\t\r])/g;
     const safe = (value) => typeof value === "number" ? String(value) : String(value ?? "").replace(formula, "'");
     const cell = (value) => `"${safe(value).replaceAll('"', '""')}"`;
     return lines.map((line) => line.map(cell).join(",")).join("\r\n");

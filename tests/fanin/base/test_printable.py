@@ -5,6 +5,7 @@ import os
 import pty
 import subprocess
 import sys
+import time
 import traceback
 import unicodedata
 from importlib import resources
@@ -139,6 +140,15 @@ def test_no_part_of_a_cell_is_a_formula_in_a_spreadsheet_with_another_separator(
         cell(f'x{separator} ""@a{separator}y{separator}-1') == f"x{separator}' \"\"@a{separator}y{separator}'-1"
     )
     assert cell(f"x{separator}y=1") == f"x{separator}y=1"
+
+
+@pytest.mark.parametrize("space", ["\t", " ", '"'])
+def test_a_cell_of_very_many_spaces_is_no_formula_and_takes_no_time(space):
+    start = time.process_time()
+    assert cell(space * 40_000 + "=1").startswith("'" + space)
+    assert cell("a," + space * 65 + "=1").startswith("a,'" + space)
+    assert cell("a" + " " * 65) == "a" + " " * 65
+    assert time.process_time() - start < 1
 
 
 def test_a_chart_that_is_saved_as_csv_has_the_same_rule():

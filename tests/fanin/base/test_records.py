@@ -2,12 +2,13 @@
 
 import json
 import os
+import time
 
 import pytest
 
 from fanin.base import plain, records
 from fanin.base.errors import InputError
-from fanin.base.records import MAX_DEPTH, open_record, parse_json, read_toml
+from fanin.base.records import MAX_DEPTH, Record, open_record, parse_json, read_toml
 
 
 @pytest.mark.parametrize(("begin", "end"), [("[", "]"), ('{"a": ', "}")])
@@ -68,6 +69,37 @@ def test_toml_is_read_or_refused_in_one_line(tmp_path):
             read_toml(path)
     with pytest.raises(FileNotFoundError):
         read_toml(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("job = 1979-05-27", '"1979-05-27"'),
+        ("job = {c = [07:32:00]}", '{"c": ["07:32:00"]}'),
+        ("job = 0x" + "f" * 10_000, "a number of very many digits"),
+        ("job = [0x" + "f" * 10_000 + "]", "a number of very many digits"),
+    ],
+    ids=["date", "time", "digits", "digits in a list"],
+)
+def test_values_of_toml_that_json_does_not_have_are_named_in_one_line(tmp_path, text, said):
+    path = tmp_path / "file.toml"
+    path.write_text(text)
+    record = Record(str(path), "", read_toml(path))
+    with pytest.raises(InputError) as caught:
+        record.integer("job", high=256)
+    assert str(caught.value) == f'{path}: "job" must be an integer in 0…255, not {said}'
+
+
+@pytest.mark.parametrize(
+    "unit", ['\\"', "\\'", '"', "'", '"\\', "a.", "a ", '"a"', "'\"", '\\"a.', "\t.", "a\\"]
+)
+def test_keys_are_searched_in_linear_time(unit):
+    """A pattern that is tried at each place, and reads on from each, takes half an hour for 1 MiB."""
+    text = unit * ((1 << 15) // len(unit))
+    start = time.process_time()
+    for begin in ("", 'a = """', "a = '''", 'a = "', "x."):
+        records._DEEP_KEY.search(begin + text)
+    assert time.process_time() - start < 1
 
 
 def test_a_file_that_waits_or_does_not_end_is_refused(tmp_path, monkeypatch):

@@ -157,6 +157,7 @@ WRONG = {
     'command = "p4 check"\nseeds = 2\n[[grid]]\nworkers = 2': "seeds.seed: fanin p4 check has no option --seed",
     PS + "timeout = 0\n[[grid]]\nworkers = 2": "timeout must be above 0 and finite, not 0",
     PS + f"timeout = {10**400}\n[[grid]]\nworkers = 2": "timeout must be above 0 and finite",
+    PS + "[[grid]]\nworkers = 0x" + "f" * 10_000: "grid: a number of very many digits; write a shorter one",
     PS + "figures = [1]\n[[grid]]\nworkers = 2": "figures must be a list of texts",
     PS + "[random]\ndraws = 3": "random.options: must be a table of what is drawn",
     PS + "[random]\ndraws = 0\n[random.options]\nrate = [1]": "random.draws: must be an integer of at least 1",
