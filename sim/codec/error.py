@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from fanin.base.scratch import output_file
 from fanin.codec.facts import Inceptionn, Mode
 from fanin.codec.golden import inceptionn
 
@@ -47,8 +48,8 @@ def draw(path: Path) -> None:
         axes.grid(alpha=0.3)
         axes.legend(frameon=False, loc="upper left")
     drawing.axes[0].set_ylabel("largest |decoded − value|")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    drawing.savefig(path, dpi=120)
+    with output_file(path) as file:
+        drawing.savefig(file, format="png", dpi=120)
     pyplot.close(drawing)
 
 

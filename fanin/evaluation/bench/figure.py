@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fanin.base.scratch import write_file
+from fanin.base.scratch import output_file, write_file
 from fanin.evaluation.bench.result import Result
 from fanin.evaluation.origins.graph import identifier
 from fanin.runs.output import check_writable
@@ -82,8 +82,8 @@ def _plot(figures: Sequence[Figure], path: Path) -> None:
     row[0].set_ylabel(figures[0].y_label)
     row[-1].legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     drawing.text(0.01, -0.02, figures[-1].note, fontsize=7, va="top", wrap=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    drawing.savefig(path, dpi=150, bbox_inches="tight")
+    with output_file(path) as file:
+        drawing.savefig(file, format="png", dpi=150, bbox_inches="tight")
     pyplot.close(drawing)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fanin.base.scratch import write_file
+from fanin.base.scratch import output_file, write_file
 from fanin.evaluation.bench import smart_nic_figures as figures
 from fanin.evaluation.bench.smart_nic_figures import (
     BACKWARD,
@@ -136,7 +136,8 @@ def write(paths: Mapping[str, Path], inputs: Inputs, run_times: RunTimes) -> Non
     for name, (size, compose) in _PICTURES.items():
         drawing = pyplot.figure(figsize=size(run_times), layout="constrained")
         compose(drawing, inputs, run_times)
-        drawing.savefig(paths[f"{name}.png"], dpi=150, bbox_inches="tight")
+        with output_file(paths[f"{name}.png"]) as file:
+            drawing.savefig(file, format="png", dpi=150, bbox_inches="tight")
         pyplot.close(drawing)
 
 

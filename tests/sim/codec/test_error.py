@@ -15,6 +15,10 @@ def test_errors_that_are_drawn(bound, worst):
     assert (at[0], len(at)) == (2.0**-13, len(strict))
 
 
-def test_the_picture_is_drawn(tmp_path):
-    codec_error.draw(tmp_path / "new" / "error.png")
-    assert (tmp_path / "new" / "error.png").read_bytes().startswith(b"\x89PNG")
+def test_the_picture_is_drawn_in_place_of_a_link(tmp_path):
+    path, target = tmp_path / "new" / "error.png", tmp_path / "target"
+    path.parent.mkdir()
+    path.symlink_to(target)
+    codec_error.draw(path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert not target.exists()

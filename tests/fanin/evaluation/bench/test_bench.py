@@ -10,6 +10,7 @@ import pytest
 from fanin.base.errors import InputError
 from fanin.cli.main import main
 from fanin.evaluation.bench import allreduce, area, figures, losses, nodes
+from fanin.evaluation.bench.figure import Figure, outputs, write
 from fanin.evaluation.bench.result import Result, number
 from fanin.glm.facts import PRESETS, Partitioning, TrainShape
 from fanin.sim.glm.course import Timeline
@@ -245,3 +246,18 @@ def test_allreduce_is_measured_for_both_protocols(capsys, monkeypatch, tmp_path)
     assert list(clean["series"]) == list(lossy["series"])
     assert clean["series"]["p50, switchml"] == [[2, value["allreduce: p50, switchml, workers 2, 0 % loss"]]]
     assert (tmp_path / "allreduce.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_replaces_a_link_and_leaves_its_target(tmp_path):
+    pytest.importorskip("matplotlib")
+    paths = outputs("found", tmp_path)
+    for path in paths:
+        path.with_suffix(".old").write_text("precious")
+        path.symlink_to(path.with_suffix(".old"))
+    one = Figure("name", "title", "x", "y")
+    one.add("series", 1, 2)
+    write([one], paths)
+    for path in paths:
+        assert not path.is_symlink()
+        assert path.with_suffix(".old").read_text() == "precious"
+    assert paths[1].read_bytes().startswith(b"\x89PNG")
