@@ -61,6 +61,7 @@ from fanin.sim.glm.train import Trainer
 DIFFERS = "the RTL's model differs from the golden model"
 _SCRATCH = ".fanin-"  # before a capture's name during writing
 _SCRATCH_PCAP = f"{_SCRATCH}{PCAP_FILE}"
+_SWITCH_FILES = ("frames-*.pcap", "job-*.json")  # of switches below the root, by name
 
 
 def execute(
@@ -103,6 +104,8 @@ def _copies(options: GlmOptions, output: Path) -> dict[str, Path]:
         resolved = path.resolve()
         if names_by_path.setdefault(resolved, name) != name:
             raise InputError(f"{path}: cannot be {name} and {names_by_path[resolved]} at once")
+        if resolved.parent == output.resolve() and any(map(resolved.match, _SWITCH_FILES)):
+            raise InputError(f"{path}: cannot be {name} and the file of a switch at once; name another file")
         if any(resolved in other.parents or other in resolved.parents for other in names_by_path):
             raise InputError(f"{path}: cannot be a file and the folder of others")
     return copies

@@ -271,6 +271,8 @@ def test_a_run_json_of_somebody_else_is_left_alone(capsys, tmp_path):
         ("-o out --model-out same --pcap same", "same: cannot be frames.pcap and model.npz at once"),
         ("-o out --model-out out/run.json", "out/run.json: cannot be model.npz and run.json at once"),
         ("-o out --model-out a --pcap a/b", "a/b: cannot be a file and the folder of others"),
+        ("-o out --pcap out/frames-switch-0.pcap", "cannot be frames.pcap and the file of a switch at once"),
+        ("-o out --model-out out/job-rack.json", "cannot be model.npz and the file of a switch at once"),
         (f"-o {'x' * 300}", "cannot be written: File name too long"),
         (f"-o out --pcap {'x' * 300}", "cannot be written: File name too long"),
     ],
