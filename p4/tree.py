@@ -102,7 +102,8 @@ class _Fabric:
             )
             raise record.error(f"a tree must have one root: {found}")
         order = list(self._below(roots[0], 1))
-        if loop := [name for name in self._entries if name not in order]:
+        reached = set(order)
+        if loop := [name for name in self._entries if name not in reached]:
             raise record.error(f"a tree must have no loop: {', '.join(loop)} cannot be reached from {roots[0]}")
         return order
 

@@ -12,7 +12,9 @@ from fractions import Fraction
 from pathlib import Path
 
 from fanin.base.errors import InputError
+from fanin.base.plain import read_named
 
+MAX_BYTES = 1 << 30  #: bytes of a capture; its frames take up to ten times as many in memory
 _NANOSECONDS = 1_000_000_000
 _MAGICS = {b"\xa1\xb2\xc3\xd4": 1000, b"\xa1\xb2\x3c\x4d": 1}  # big endian; nanoseconds of a fraction's unit
 _PCAPNG = b"\x0a\x0d\x0d\x0a"
@@ -25,11 +27,11 @@ def read_capture(path: Path) -> list[tuple[int, bytes]]:
     """Return the frames of a capture without FCS, as (time in ns, frame), in the file's order.
 
     A file may declare that its frames end with an FCS: pcap in the network field, pcapng by the options
-    ``if_fcslen`` and ``epb_flags``. Raises InputError for a file that is no capture of Ethernet, or has a time
-    that no pcap file can hold: before 1970, or from 2106 on.
+    ``if_fcslen`` and ``epb_flags``. Raises InputError for a file that is no capture of Ethernet, has more than
+    ``MAX_BYTES`` bytes, or has a time that no pcap file can hold: before 1970, or from 2106 on.
     """
     try:
-        data = path.read_bytes()
+        data = read_named(path, MAX_BYTES)
         frames = list(_pcapng(path) if data[:4] == _PCAPNG else _pcap(path, data))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error

@@ -1,10 +1,12 @@
 """Captures, byte by byte as the specifications of pcap and pcapng have them."""
 
 import struct
+from pathlib import Path
 
 import pytest
 
 from fanin.base.errors import InputError
+from fanin.sim import capture
 from fanin.sim.capture import read_capture
 
 # python-pcapng warns of its own schema of if_tsresol.
@@ -122,3 +124,9 @@ def test_a_packet_is_of_its_own_interface_and_section(read):
 def test_what_is_refused(read, content, cause):
     with pytest.raises(InputError, match=cause):
         read(content)
+
+
+def test_a_capture_without_end_takes_one_line(monkeypatch):
+    monkeypatch.setattr(capture, "MAX_BYTES", 1000)
+    with pytest.raises(InputError, match=r"^/dev/zero: has more than 1,000 bytes$"):
+        read_capture(Path("/dev/zero"))
