@@ -12,6 +12,7 @@ from fanin.base.printable import print_note
 from fanin.base.records import open_record
 from fanin.glm.run.options import GlmOptions
 from fanin.glm.run.state import About, State, last_whole
+from fanin.job import JOBS
 from fanin.runs.option import options_of
 from fanin.runs.output import CLASSES_FOLDER, RUN, class_folders, is_kind
 from fanin.runs.resumption import check_unchanged, complete
@@ -42,6 +43,8 @@ class Earlier:
     def check(self, training: Mapping[str, Any]) -> None:
         """Raise InputError that names the first option with another value than the run's."""
         earlier = self.about.training
+        if unknown := [name for name in earlier if name not in training]:
+            raise InputError(f"{self.folder}: its states have an unknown option: {unknown[0]}")
         check_unchanged(GlmOptions, self.folder, {name: training[name] for name in earlier}, earlier)
 
     def check_data(self, name: str, digest: str) -> None:
@@ -90,11 +93,12 @@ def open_earlier(options: GlmOptions) -> tuple[GlmOptions, Earlier]:
         raise InputError(
             f"{folder}: has no state to resume from: run without --checkpoint, or stopped before the first"
         )
-    marks = [
-        open_record(folder / part / RUN.mark).value for part in (".", *parts) if is_kind(folder / part, RUN)
+    marks = [open_record(folder / part / RUN.mark) for part in (".", *parts) if is_kind(folder / part, RUN)]
+    jobs = [
+        *(state.about.job for state in states.values()),
+        *(mark.integer("job", high=JOBS, default=0) for mark in marks),
     ]
-    jobs = [*(state.about.job for state in states.values()), *(mark.get("job", 0) for mark in marks)]
-    earlier = Earlier(folder, states, max(jobs), marks[0].get("error"))
+    earlier = Earlier(folder, states, max(jobs), marks[0].value.get("error"))
     completed = complete(options, earlier.about.configuration)
     if "lr" not in options.given:  # the default could be another data set's
         completed = replace(completed, lr=earlier.about.training["lr"])

@@ -12,6 +12,7 @@ import numpy as np
 
 from fanin.base.errors import InputError
 from fanin.hbm import memory_name
+from fanin.job import JOBS
 from fanin.runs.manifest import list_files
 from fanin.runs.states import STATE_PATTERN, STATES, Arrays, load_state, save_state, state_name
 from fanin.sim.cosim.run import RunResult
@@ -23,6 +24,25 @@ from fanin.sim.switch.operations import OperationTimes, times_of
 COMMAND = "fanin train"
 _COUNTS = ("cycles", "frames", "links", "switch")  # of a RunResult
 _TREE_COUNTS = ("switches", "trunks")  # of a run on a tree of switches
+#: Types of the fields of a state's file: of each member of a list, and of each value of an object.
+_COUNTERS = {str: int}
+_TYPES: Mapping[str, Any] = {
+    "configuration": dict,
+    "training": dict,
+    "data": str,
+    "job": int,
+    "epoch": int,
+    "scores": [[(int, float)]],
+    "counters": [_COUNTERS],
+    "jobs": {str: _COUNTERS},
+    "first_packet": [_COUNTERS],
+    "cycles": int,
+    "frames": _COUNTERS,
+    "links": [{str: _COUNTERS}],
+    "switch": _COUNTERS,
+    "switches": {str: _COUNTERS},
+    "trunks": {str: _COUNTERS},
+}
 
 
 @dataclass(frozen=True)
@@ -109,6 +129,7 @@ def load(path: Path) -> State:
 
 def _state(fields: Mapping[str, Any], arrays: Arrays) -> State:
     """Build a state from its file's content. Raises Python's own errors for other content."""
+    _check_types(fields, arrays)
     tree = {name: fields[name] for name in _TREE_COUNTS if name in fields}
     raw = RunResult(**{name: fields[name] for name in _COUNTS}, **tree)
     raw.watched = OperationTimes(first_packet=fields["first_packet"])
@@ -122,9 +143,35 @@ def _state(fields: Mapping[str, Any], arrays: Arrays) -> State:
         raw=raw,
     )
     about = About(**{name: fields[name] for name in ("configuration", "training", "data", "job")})
-    if not isinstance(about.configuration, dict) or not isinstance(about.training, dict):
-        raise TypeError("configuration and training must be objects")
     return State(about, history)
+
+
+def _check_types(fields: Mapping[str, Any], arrays: Arrays) -> None:
+    """Raise Python's own errors for content that a resumed run could not use."""
+    for name, shape in _TYPES.items():
+        if name in fields and not _has_type(fields[name], shape):
+            raise TypeError(f"{name} has another type")
+    if fields["job"] not in range(JOBS):
+        raise ValueError(f"job must be in 0…{JOBS - 1}, not {fields['job']}")
+    for group, name, kind in (
+        ("configuration", "data", str),
+        ("configuration", "epochs", int),
+        ("training", "lr", (int, float)),
+    ):
+        if not _has_type(fields[group].get(name), kind):
+            raise TypeError(f"{group}.{name} is missing or has another type")
+    for name, dtype in (("model", np.int32), ("allreduce_ns", np.float64)):
+        if arrays[name].dtype != dtype or arrays[name].ndim != 1:
+            raise TypeError(f"{name} must be a vector of {np.dtype(dtype)}")
+
+
+def _has_type(value: Any, shape: Any) -> bool:
+    """Whether a JSON value is of a type in the form of ``_TYPES``; a truth value is no integer."""
+    if isinstance(shape, list):
+        return isinstance(value, list) and all(_has_type(member, shape[0]) for member in value)
+    if isinstance(shape, dict):
+        return isinstance(value, dict) and all(_has_type(member, shape[str]) for member in value.values())
+    return isinstance(value, shape) and not isinstance(value, bool)
 
 
 def names_of(folder: Path) -> list[str]:

@@ -18,7 +18,7 @@ from fanin.cli.main import main
 from fanin.glm.run.restarts import Attempts
 from fanin.glm.run.state import load
 from fanin.runs.output import class_folders
-from fanin.runs.states import save_state
+from fanin.runs.states import load_state, save_state
 from fanin.runs.unfinished import UNFINISHED
 from tests.fanin.cli.command import unlisted
 from tests.fanin.cli.json_page import documented
@@ -411,3 +411,56 @@ def test_a_state_of_a_strangers_making_takes_one_line(tmp_path, about, cause):
     np.savez(path, about=np.array(about), sha256=np.array(hashlib.sha256(about.encode()).hexdigest()))
     with pytest.raises(InputError, match=cause):
         load(path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "cause"),
+    [
+        ({"job": "x"}, "TypeError: job has another type"),
+        ({"job": 256}, r"ValueError: job must be in 0…255, not 256"),
+        ({"epoch": True}, "TypeError: epoch has another type"),
+        ({"configuration": {}}, "TypeError: configuration.data is missing or has another type"),
+        (
+            {"configuration": {"data": "x", "epochs": "2"}},
+            "configuration.epochs is missing or has another type",
+        ),
+        ({"training": {}}, "TypeError: training.lr is missing or has another type"),
+        ({"counters": 5}, "TypeError: counters has another type"),
+        ({"switch": 5}, "TypeError: switch has another type"),
+        ({"links": [{"up": {"frames": "1"}}]}, "TypeError: links has another type"),
+        ({"model": np.array(["x"])}, "TypeError: model must be a vector of int32"),
+    ],
+)
+def test_fields_of_other_types_take_one_line_also_with_a_right_digest(tmp_path, fields, cause):
+    about = {
+        "command": "fanin train", "configuration": {"data": "x", "epochs": 1}, "training": {"lr": 1.0},
+        "data": "0", "job": 1, "epoch": 1, "scores": [[0.5, 0.5, 9]], "counters": [{"clamps": 0}],
+        "jobs": {"1": {"results": 1}}, "first_packet": [{}], "cycles": 9, "frames": {"AGG": 1},
+        "links": [{"up": {"frames": 1}}], "switch": {"foreign": 0},
+    }  # fmt: skip
+    arrays = {"model": np.zeros(3, np.int32), "allreduce_ns": np.zeros(3)}
+    (tmp_path / "states").mkdir()
+    path = tmp_path / STATES[1]
+    save_state(path, about, arrays)
+    assert load(path).history.epoch == 1
+    changed = about | {name: value for name, value in fields.items() if name not in arrays}
+    save_state(path, changed, arrays | {name: value for name, value in fields.items() if name in arrays})
+    with pytest.raises(InputError, match=cause) as caught:
+        load(path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("job", ["x", [], 256])
+def test_a_job_of_another_type_in_run_json_takes_one_line(capsys, stopped, job):
+    (stopped / "run.json").write_text(json.dumps(record_of(stopped) | {"job": job}))
+    assert '"job" must be an integer in 0…255, not ' in refusal(capsys, "train", "--resume", stopped)
+
+
+def test_an_option_of_another_fanin_takes_one_line(capsys, stopped):
+    path = max((stopped / "states").iterdir())
+    about, arrays = load_state(path, "fanin train")
+    about["training"]["unheard_of"] = 1
+    save_state(path, about | {"command": "fanin train"}, arrays)
+    assert refusal(capsys, "train", "--resume", stopped) == (
+        f"{stopped}: its states have an unknown option: unheard_of"
+    )
