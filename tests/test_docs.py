@@ -17,6 +17,7 @@ from fanin.base.extras import EXTRAS
 from fanin.cli.main import build_parser
 from fanin.cli.watch import server as watch
 from fanin.host import lobby
+from fanin.sim import capture, network
 from fanin.sim.boards import hosts
 from fanin.sim.nic import address, control
 from fanin.sim.switch.embedded import blocks, budget, lexer, preprocessor, runtime, scope
@@ -141,10 +142,10 @@ def test_generated_pages_are_up_to_date():
 
 
 def _number(text):
-    """A figure of the docs: 262,144, a million, 16 MiB."""
+    """A figure of the docs: 262,144, a million, 16 MiB, 1 GiB."""
     text = text.replace("a million", "1000000")
-    count, unit = re.match(r"([\d,]+)(?: (KiB|MiB))?", text).groups()
-    return int(count.replace(",", "")) << {None: 0, "KiB": 10, "MiB": 20}[unit]
+    count, unit = re.match(r"([\d,]+)(?: (KiB|MiB|GiB))?", text).groups()
+    return int(count.replace(",", "")) << {None: 0, "KiB": 10, "MiB": 20, "GiB": 30}[unit]
 
 
 def _figures(page, *patterns):
@@ -216,6 +217,8 @@ def test_bounds_of_inputs_are_those_of_the_page_on_security():
         r"unread answers; ([\d,]+) clients",
         r"([\d,]+) requests without an answer",
         r"([\d,]+) addresses by ARP",
+        r"([\d,]+) that a node in RTL has not taken",
+        r"\| captures \| data: (\d+ GiB);",
     )
     assert found == [
         archive.MAX_GROWTH,
@@ -245,6 +248,8 @@ def test_bounds_of_inputs_are_those_of_the_page_on_security():
         control.MAX_CLIENTS,
         control.MAX_UNANSWERED,
         address.MAX_ADDRESSES,
+        network.MAX_WAITING,
+        capture.MAX_BYTES,
     ]
 
 
