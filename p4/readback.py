@@ -53,7 +53,8 @@ def program_config(
         )
     except (LookupError, ValueError) as error:
         raise mismatch from error
-    sizes = {f"{c.name}.{t.name}": t.size for c in controls(config)[1:] for t in c.tables}
+    # The compiler chooses the size of a table without one.
+    sizes = {f"{c.name}.{t.name}": t.size for c in controls(config)[1:] for t in c.tables if t.size}
     words = dict.fromkeys(register_words(config), config.slots)
     if dict(registers) != words or not sizes.items() <= dict(tables).items():
         raise mismatch

@@ -7,7 +7,6 @@ switch is measured without and with hostile controllers.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import selectors
 import sys
 import time
@@ -17,7 +16,7 @@ from fanin.base.errors import CheckFailed, InputError
 from fanin.evaluation.bench import serve_attack
 from fanin.evaluation.bench.result import Result
 from fanin.evaluation.bench.served import SLOTS, VALUES, WORKERS, aggregate, cpu_seconds, serve_switch
-from fanin.host.ethernet import Interface, open_interface
+from fanin.host.ethernet import Interface
 from fanin.job import SWITCH
 from fanin.p4.aggregation import ProgramConfig
 from fanin.p4.deployment import default_deployment
@@ -62,20 +61,16 @@ def _rates(hosts: list[Interface], pid: int) -> tuple[float, float]:
 
 def _bmv2_rates() -> tuple[float, float]:
     """Measure the rates of BMv2. Raises InputError if BMv2 or p4c is not installed."""
-    from fanin.sim.switch.bmv2.process import host_end
+    from fanin.sim.switch.bmv2.frames import VethFrames
     from fanin.sim.switch.bmv2.switch import bmv2_switch
 
     config = ProgramConfig(workers=WORKERS, slots=SLOTS, values=VALUES)
-    with (
-        bmv2_switch(config, endpoint=SWITCH, ports=range(WORKERS), veth=True) as switch,
-        contextlib.ExitStack() as stack,
-    ):
+    with bmv2_switch(config, endpoint=SWITCH, ports=range(WORKERS), veth=True) as switch:
         for job in default_deployment(config).jobs:
             switch.add_job(job)
-        process = switch.pipeline.bmv2
-        names = [host_end(port) for port in range(WORKERS)]
-        hosts = process.run_in_namespace(lambda: [stack.enter_context(open_interface(name)) for name in names])
-        return _rates(hosts, process.pid)
+        frames = switch.pipeline.frames
+        assert isinstance(frames, VethFrames)
+        return _rates([frames.ends[port] for port in range(WORKERS)], switch.pipeline.bmv2.pid)
 
 
 def _send_rounds(hosts: list[Interface]) -> int:

@@ -43,7 +43,7 @@ class Frames(ABC):
 
 
 class VethFrames(Frames):
-    """Host's end of each port's veth pair. Frames of one port keep their order."""
+    """Host's end of each port's veth pair, ``ends``. Frames of one port keep their order."""
 
     ordered = False
 
@@ -52,17 +52,17 @@ class VethFrames(Frames):
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._process_fd, selectors.EVENT_READ, None)
         self._pending: deque[tuple[int, bytes]] = deque()
-        self._ends: dict[int, Interface] = process.run_in_namespace(
+        self.ends: dict[int, Interface] = process.run_in_namespace(
             lambda: {port: open_interface(host_end(port)) for port in ports}
         )
-        for port, end in self._ends.items():
+        for port, end in self.ends.items():
             self._selector.register(end, selectors.EVENT_READ, port)
 
     def send(self, port: int, frame: bytes) -> None:  # noqa: D102
         if not _ETHERNET_BYTES <= len(frame) <= _ETHERNET_BYTES + MTU:
             limits = f"{_ETHERNET_BYTES} to {_ETHERNET_BYTES + MTU}"
             raise ValueError(f"a frame on a veth pair has {limits} bytes, not {len(frame)}")
-        self._ends[port].send(frame)
+        self.ends[port].send(frame)
 
     def receive(self, limit: float) -> tuple[int, bytes] | None:  # noqa: D102
         end = time.monotonic() + limit
@@ -70,7 +70,7 @@ class VethFrames(Frames):
             ready = self._selector.select(max(0.0, end - time.monotonic()))
             ports = [key.data for key, _ in ready if key.data is not None]
             for port in ports:
-                self._pending += [(port, frame) for _, frame in self._ends[port].receive()]
+                self._pending += [(port, frame) for _, frame in self.ends[port].receive()]
             if not self._pending and (len(ready) > len(ports) or time.monotonic() >= end):
                 return None
         return self._pending.popleft()
@@ -78,7 +78,7 @@ class VethFrames(Frames):
     def close(self) -> None:  # noqa: D102
         self._selector.close()
         os.close(self._process_fd)
-        for end in self._ends.values():
+        for end in self.ends.values():
             end.close()
 
 

@@ -68,6 +68,8 @@ class Bmv2Pipeline(ControlPlane):
 
     With ``veth``, frames travel over veth pairs in a network namespace, which needs root; otherwise over BMv2's
     gRPC data plane. Call ``close`` at the end.
+
+    - ``frames``: way of the frames to and from the switch.
     """
 
     def __init__(
@@ -83,8 +85,9 @@ class Bmv2Pipeline(ControlPlane):
             )
             registers = self._close_later(Registers(self.bmv2.thrift_socket()))
             super().__init__(config, control, lambda: registers)
-            frames = VethFrames(self.bmv2, all_ports) if self.bmv2.veth else StreamFrames(self.bmv2)
-            self._exchange = Exchange(self._close_later(frames), ports, marker_port, self.bmv2.check)
+            veth_or_stream = VethFrames(self.bmv2, all_ports) if self.bmv2.veth else StreamFrames(self.bmv2)
+            self.frames: Frames = self._close_later(veth_or_stream)
+            self._exchange = Exchange(self.frames, ports, marker_port, self.bmv2.check)
             for entry in marker_entries(marker_port):
                 self.insert(entry)
         except BaseException:
