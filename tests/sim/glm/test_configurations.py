@@ -18,13 +18,12 @@ from fanin.fixed import Loss
 from fanin.glm.facts import PRESETS, Partitioning, TrainShape
 from fanin.glm.golden.train import train
 from fanin.hdl.glm.node_registers import FAULT_COUNTERS
+from fanin.job import FIRST_JOB, SWITCH, worker_endpoint
 from fanin.job import SLOTS as SWITCH_SLOTS
-from fanin.job import SWITCH, worker_endpoint
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, RunRequest
 from fanin.sim.cosim.simulator import Group, SimulationFailed, Simulator
 from fanin.sim.glm.cosim import Cosim
-from fanin.sim.glm.course import JOB_ID
 from fanin.sim.network import LinkConfig, NetworkConfig
 from fanin.sim.switch.base import Job, Member
 from fanin.sim.switch.reference import ReferenceSwitch
@@ -216,7 +215,7 @@ def hostile_frames(encap, worker, agg):
     yield from (("bad_foreign", frame(to=replace(own, mac=own.mac ^ 1 << bit))) for bit in (0, 23, 24, 40, 47))
     yield "bad_foreign", frame(to=replace(own, mac=(1 << 48) - 1))
     yield from (("bad_foreign", right[:at] + bytes([right[at] ^ 1]) + right[at + 1 :]) for at in (12, 13))
-    yield from (("bad_job", frame(job=JOB_ID ^ 1 << bit)) for bit in (0, 1, 7))
+    yield from (("bad_job", frame(job=FIRST_JOB ^ 1 << bit)) for bit in (0, 1, 7))
     yield from (("bad_slot", frame(slot=answer.slot ^ 1 << bit)) for bit in (2, 3, 15))
     yield from (("bad_malformed", frame(version=version)) for version in (0, 2, 3, 15))
     yield from (("bad_malformed", frame(kind=kind)) for kind in (Kind.AGG, Kind.ACK, 5, 7, 9, 15))
@@ -266,7 +265,7 @@ def test_hostile_frames_change_no_bit_and_each_is_counted_once(request, fixture)
     network = NetworkConfig(make_switch=functools.partial(HostileSwitch, encap=encap), timeout_ns=10_000)
     result = cosim.train(*data, **run, network=network)
     check(result, golden)
-    some = AggPacket(Kind.AGG, JOB_ID, 0, 1, 1)
+    some = AggPacket(Kind.AGG, FIRST_JOB, 0, 1, 1)
     sent = Counter(name for name, _ in hostile_frames(encap, 0, some))
     for node in result.counters:
         assert node["agg_sent"] >= HostileSwitch.BURSTS

@@ -249,7 +249,6 @@ def test_allreduce_is_measured_for_both_protocols(capsys, monkeypatch, tmp_path)
 
 
 def test_a_picture_replaces_a_link_and_leaves_its_target(tmp_path):
-    pytest.importorskip("matplotlib")
     paths = outputs("found", tmp_path)
     for path in paths:
         path.with_suffix(".old").write_text("precious")

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fanin.job import FIRST_JOB
 from fanin.p4.aggregation import ProgramConfig
 from fanin.p4.control import Lpm, TableEntry
 from fanin.sim.network import NetworkConfig
-from fanin.sim.switch.allreduce import JOB, allreduce
+from fanin.sim.switch.allreduce import allreduce
 from fanin.sim.switch.base import SwitchKind
 from fanin.sim.switch.make import make_switch
 from fanin.wire.ethernet import Endpoint, encode_udp, internet_checksum
@@ -114,7 +115,7 @@ def test_damaged_packets_of_a_job_end_no_switch_and_the_next_job_sums_exactly(le
             left = switch.inject(rng.randrange(2), frames.message(), 0)
         assert len(left) <= 2
         assert all(port in range(2) for port, _, _ in left)
-    switch.remove_job(JOB)
+    switch.remove_job(FIRST_JOB)
     assert (total() == rows.sum(axis=0)).all()
     assert memory.growth < GROWTH
 
