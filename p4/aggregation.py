@@ -102,10 +102,13 @@ class ProgramConfig:
 
     @property
     def stages(self) -> int:
-        """Ingress stages on Tofino: those of the state, then those of the sums and of the parent's answers."""
+        """Ingress stages on Tofino: those of the state, then those of the sums and of the parent's answers.
+
+        At least two stages follow the state, because table ``verdict`` needs the answers' marks.
+        """
         state = [2] * len(self.kinds) + [1]
         later_registers = self.values + len(self.answers)
-        return state_stages(self.slots, state) + -(-later_registers // self.sums_per_stage)
+        return state_stages(self.slots, state) + max(2, -(-later_registers // self.sums_per_stage))
 
     @property
     def sums_per_stage(self) -> int:

@@ -39,6 +39,9 @@ def test_what_the_target_does_not_allow_is_refused_with_limit_and_reason(tmp_pat
         (65536, 8, Protocol.SWITCHML, 7),
         (32768, 32, Protocol.P4SGD, 10),
         (65536, 16, Protocol.P4SGD, 12),
+        (256, 1, Protocol.P4SGD, 3),
+        (256, 1, Protocol.SWITCHML, 3),
+        (32768, 2, Protocol.P4SGD, 3),
     ],
 )
 def test_stages_follow_from_registers(slots, values, protocol, stages):

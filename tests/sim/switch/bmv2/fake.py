@@ -36,7 +36,7 @@ def p4info(config):
 
     for control in controls(config)[1:]:
         for table in control.tables:
-            made = named(info.tables.add(size=table.size), f"{control.name}.{table.name}")
+            made = named(info.tables.add(size=table.size or 1024), f"{control.name}.{table.name}")
             for place, key in enumerate(table.keys, 1):
                 kind = p4i.MatchField.EXACT if key.name == "replica" else p4i.MatchField.TERNARY
                 made.match_fields.add(id=place, name=key.name, bitwidth=WIDTHS[key.name], match_type=kind)

@@ -94,7 +94,7 @@ def test_configuration_and_jobs_are_read_back(config):
     schema = _schema(config)
     names = (
         {register.name: register.size for register in schema.registers},
-        {table.name: table.size or 1024 for table in schema.tables},  # p4c's size of a table without one
+        {table.name: table.size for table in schema.tables},
         {action.name: [parameter.name for parameter in action.params] for action in schema.actions},
     )
     assert program_config(*names) == config
