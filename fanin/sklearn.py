@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fanin import fixed
 from fanin.base.errors import InputError
 from fanin.fixed import LOSSES, Loss
-from fanin.glm.facts import PRESETS, TrainShape
+from fanin.glm.facts import PRESETS, TrainShape, check_one_switch
 from fanin.glm.golden import metrics
 from fanin.glm.golden.float64 import train_float64
 from fanin.glm.golden.model import GlmModel
@@ -122,6 +122,7 @@ class _Glm(BaseEstimator):
             ranges = ColumnRanges.of(X)
             if not np.isfinite(ranges.high - ranges.low).all():
                 raise InputError("a feature spans more than float64 holds")
+        check_one_switch(self.workers)
         shape = TrainShape(
             node=dataclasses.replace(PRESETS[self.preset], frac=self.frac, l2=self.l2 != 0),
             workers=self.workers,

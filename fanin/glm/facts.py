@@ -18,7 +18,7 @@ from fanin.boards.facts import MEMORIES, BoardMemory
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, MAX_FRAC, MAX_PRECISION, MIN_FRAC
 from fanin.job import SLOTS
 from fanin.tree import MAX_TREE_WORKERS
-from fanin.wire.aggregation import MAX_VALUES, Encap, Protocol
+from fanin.wire.aggregation import MAX_VALUES, MAX_WORKERS, Encap, Protocol
 
 MICRO_BATCH = 8  # samples that go through an engine side by side, one per bank
 LABEL_BITS = 32
@@ -185,6 +185,12 @@ PRESETS = _presets(
     _board("ecp5-45", lanes=8, depth=128),
     _board("ecp5-85", lanes=8, depth=256, sample_fifo=1024, block_ram_fas=True),
 )
+
+
+def check_one_switch(workers: int) -> None:
+    """Raise InputError for a number of workers that one switch cannot have."""
+    if not 1 <= workers <= MAX_WORKERS:
+        raise InputError(f"workers must be in 1…{MAX_WORKERS}, not {workers}; a tree has more")
 
 
 @dataclass(frozen=True, kw_only=True)

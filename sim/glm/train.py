@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fanin import fixed
 from fanin.base.errors import DoesNotFit, InputError
-from fanin.glm.facts import TrainShape
+from fanin.glm.facts import TrainShape, check_one_switch
 from fanin.glm.golden import metrics
 from fanin.glm.golden.float64 import train_float64
 from fanin.glm.golden.layout import columns_of
@@ -29,7 +29,6 @@ from fanin.sim.glm.cosim import Cosim
 from fanin.sim.glm.course import WHOLE_TRAINING, Course, History, TrainRun
 from fanin.sim.glm.result import EpochResult, GlmTraining, TrainResult
 from fanin.sim.switch.make import check_switch
-from fanin.wire.aggregation import MAX_WORKERS
 
 Int32 = npt.NDArray[np.int32]
 
@@ -247,8 +246,8 @@ class Trainer:
 
 def shape_of(training: GlmTraining, samples: int, columns: int, boards: Boards | None = None) -> TrainShape:
     """Return the shape of a data set on the nodes. Raises InputError if it does not fit the nodes or boards."""
-    if not training.network.tree and not 1 <= training.workers <= MAX_WORKERS:
-        raise InputError(f"workers must be in 1…{MAX_WORKERS}, not {training.workers}; a tree has more")
+    if not training.network.tree:
+        check_one_switch(training.workers)
     try:
         shape = TrainShape(
             node=training.node,
