@@ -67,7 +67,7 @@ class P4RuntimeServer:
     def work(self, end: float) -> None:
         """Carry out calls until ``end``."""
         self._link.flush()
-        if not self._calls.work(end):
+        if not self._calls.work(end) and not self._finished:  # the loop may be in its last round
             self._restart()
 
     def check_clocks(self) -> None:

@@ -379,6 +379,19 @@ def test_a_second_server_on_one_address_is_refused(served):
         P4RuntimeServer(served.service, served.address)
 
 
+def test_a_front_that_was_ended_is_not_started_again(served, monkeypatch):
+    """The loop may see the closed link before it sees that it has to stop."""
+    started = []
+    monkeypatch.setattr("subprocess.Popen", lambda *words, **options: started.append(words))
+
+    def end_and_go_on():
+        served.server.finish()
+        served.server.work(time.monotonic() + 0.2)
+
+    served.forwarding.run_in_loop(end_and_go_on)
+    assert started == []
+
+
 LOOPBACK = "127.0.0.1"
 
 
