@@ -43,7 +43,7 @@ class Member(Station):
 
 
 class Uplink(Station):
-    """The parent of a switch below the root."""
+    """Parent of a switch below the root, as a station of that switch."""
 
 
 def default_member(worker: int) -> Member:

@@ -56,6 +56,11 @@ def levels_of(shape: Shape) -> int:
     return 1 if isinstance(shape, int) else 1 + max(map(levels_of, shape), default=0)
 
 
+def passed_switches(levels: int) -> int:
+    """Return the number of switches that a round trip between a worker and the root passes."""
+    return 2 * levels - 1
+
+
 def workers_of(shape: Shape) -> int:
     """Return the number of workers."""
     return shape if isinstance(shape, int) else sum(map(workers_of, shape))
@@ -101,7 +106,7 @@ class Tree:
 
     @property
     def root(self) -> TreeSwitch:
-        """The switch without a parent."""
+        """Switch that has no parent."""
         return self.switches[0]
 
     @property
@@ -135,6 +140,12 @@ class Tree:
             if isinstance(name, int)
         }
         return tuple(found[worker] for worker in range(len(found)))
+
+    @property
+    def endpoints(self) -> dict[str, Endpoint]:
+        """Addresses of all switches and workers by ``switch NAME`` and ``worker NUMBER``."""
+        switches = {f"switch {switch.name}": switch.endpoint for switch in self.switches}
+        return switches | {f"worker {n}": member.endpoint for n, (member, _) in enumerate(self.workers)}
 
     def with_job(self, job: int, base: int, slots: int) -> Tree:
         """Return the tree with another job id and other slots. Raises ValueError if they are out of range."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fanin.base.records import Record, read_toml
 from fanin.job import JOBS, SLOTS, Job, Member, Uplink
+from fanin.p4.aggregation import MAX_JOBS, ProgramConfig
 from fanin.p4.deployment import Deployment, Port, read_endpoint, read_port
 from fanin.tree import MAX_LEVELS, Tree, TreeSwitch
 from fanin.wire.aggregation import MAX_WORKERS
@@ -43,9 +44,7 @@ def load_tree(path: Path) -> Tree:
 def _check_addresses(tree: Tree, record: Record) -> None:
     """Raise InputError for a MAC or an IP address that two have; 0.0.0.0 is none."""
     owners: dict[tuple[str, int], str] = {}
-    stations = [(f"switch {switch.name}", switch.endpoint) for switch in tree.switches]
-    stations += [(f"worker {number}", member.endpoint) for number, (member, _) in enumerate(tree.workers)]
-    for name, endpoint in stations:
+    for name, endpoint in tree.endpoints.items():
         for kind, address in (("mac", endpoint.mac), ("ip", endpoint.ip)):
             other = owners.setdefault((kind, address), name)
             if other != name and address:
@@ -55,13 +54,16 @@ def _check_addresses(tree: Tree, record: Record) -> None:
 _JOB = {"job": JOBS, "base": SLOTS, "slots": SLOTS + 1}  # fields of the whole tree, with their limits
 
 
-def deployments(tree: Tree, jobs: int = 1) -> dict[str, Deployment]:
+def deployments(tree: Tree, jobs: int = 1, program: ProgramConfig | None = None) -> dict[str, Deployment]:
     """Return the deployment of each switch, by its name; its ports are those of the tree.
 
     - ``jobs``: number of jobs with all workers, whose ids and slots follow one another.
+    - ``program``: program of all switches, if known.
 
-    Raises ValueError for more jobs than a switch runs, or than there are ids and slots.
+    Raises ValueError for no job, for more jobs than a switch runs, and for ids and slots out of range.
     """
+    if not 1 <= jobs <= MAX_JOBS:
+        raise ValueError(f"jobs must be in 1…{MAX_JOBS}, not {jobs!r}")
     first = tree.root.part
     trees = [
         tree.with_job(first.id + number, first.base + number * first.slots, first.slots)
@@ -69,7 +71,10 @@ def deployments(tree: Tree, jobs: int = 1) -> dict[str, Deployment]:
     ]
     return {
         each.name: Deployment(
-            each.endpoint, tuple(map(Port, each.ports)), tuple(other.switches[index].part for other in trees)
+            each.endpoint,
+            tuple(map(Port, each.ports)),
+            tuple(other.switches[index].part for other in trees),
+            program,
         )
         for index, each in enumerate(tree.switches)
     }

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from fanin.job import MAX_RETRIES
 from fanin.sim.switch.base import Delivery, OutsideSwitch, Switch, SwitchKind
-from fanin.tree import Tree
+from fanin.tree import Tree, passed_switches
 from fanin.wire.ethernet import FCS_BYTES, GAP_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
 
 _MAX_FLIPPED_BITS = 8  # a corrupted frame has 1 to this many bits flipped
@@ -143,7 +143,7 @@ class NetworkConfig:
     @property
     def passed_switches(self) -> int:
         """Number of switches that a round trip passes."""
-        return 2 * self.tree.levels - 1 if self.tree else 1
+        return passed_switches(self.tree.levels if self.tree else 1)
 
 
 @dataclass

@@ -18,7 +18,7 @@ Capture = Callable[[bytes, int], None]
 class SwitchTree:
     """Programs of a tree's switches, each with its part of the job installed.
 
-    - ``tree``: the tree.
+    - ``tree``: switches with their members.
     - ``switches``: the programs, in the order of ``tree.switches``.
     """
 
@@ -63,15 +63,16 @@ class TreeNetwork(Network):
         super().__init__(
             switch=tree.switches[0], ports=workers, link=link, seed=seed, cuts=of_workers, **settings
         )
-        self._tree, self._captures = tree, list(captures)
-        numbers = {each.name: number for number, each in enumerate(tree.tree.switches)}
+        self._programs, self._switches = tree.switches, tree.tree.switches
+        self._captures = list(captures)
+        numbers = {each.name: number for number, each in enumerate(self._switches)}
         #: By entry: the switch and its port. Entries are the workers, then both ends of the links of switches.
         self._entries: list[tuple[int, int]] = [(0, 0)] * workers
         self._exits: dict[tuple[int, int], int] = {}  # by switch and port: the entry at the other end
         self._sources: dict[int, int] = {}  # by entry: the switch that sends to it
         self._trunks: dict[int, Link] = {}  # by entry: the link that leads to it
         self._trunk_names: dict[int, str] = {}
-        for switch, each in enumerate(tree.tree.switches):
+        for switch, each in enumerate(self._switches):
             for member, name in zip(each.part.members, each.members, strict=True):
                 if isinstance(name, int):
                     self._entries[name], self._exits[switch, member.port] = (switch, member.port), name
@@ -81,7 +82,7 @@ class TreeNetwork(Network):
 
     def _connect(self, parent: int, port: int, child: int, name: str, seed: int) -> None:
         """Add both directions of the link between two switches."""
-        uplink = self._tree.tree.switches[child].part.uplink
+        uplink = self._switches[child].part.uplink
         assert uplink is not None
         ends = (("up", (child, uplink.port), (parent, port)), ("down", (parent, port), (child, uplink.port)))
         for direction, source, target in ends:
@@ -97,7 +98,7 @@ class TreeNetwork(Network):
         self._record(frame, time, switch)
         if port < len(self.first_arrival) and self.first_arrival[port] is None:
             self.first_arrival[port] = time
-        answers = self._tree.switches[switch].inject(switch_port, frame, time)
+        answers = self._programs[switch].inject(switch_port, frame, time)
         # A flooded frame also leaves at ports without a link.
         linked = (delivery for delivery in answers if (switch, delivery[0]) in self._exits)
         return [(self._exits[switch, out], answer, at) for out, answer, at in linked]

@@ -190,7 +190,7 @@ PRESETS = _presets(
 def check_one_switch(workers: int) -> None:
     """Raise InputError for a number of workers that one switch cannot have."""
     if not 1 <= workers <= MAX_WORKERS:
-        raise InputError(f"workers must be in 1…{MAX_WORKERS}, not {workers}; a tree has more")
+        raise InputError(f"workers must be in 1…{MAX_WORKERS}, not {workers}: a switch has no more")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -157,12 +157,13 @@ class ActivationReducer(wiring.Component):
     def _join(
         self, m: Module, bank: int, operands: list[Any], overflow_mask: Signal
     ) -> tuple[Signal, Signal, Signal]:
-        """Return the sum of one bank over the engines, and whether it is out of range if positive, if negative.
+        """Return the sum of one bank over the engines, and two flags of its range: too large, too small.
 
         To keep the clamp's logic shallow, both halves are checked before the carry is added. The low halves
         add less than ``MAX_ENGINES`` to the high half. If that needs more than ``_NEAR_BITS`` bits, the sum is
-        out of range in any case; if not, the sum's top bits repeat its sign. The two answers leave out the
-        bits from ``LOW_BITS`` on, which the carry changes.
+        out of range in any case; if not, the sum's top bits repeat its sign. "Too large" holds for a positive
+        sum only, "too small" for a negative one. Both leave out the bits from ``LOW_BITS`` on, which the carry
+        changes.
         """
         m.submodules[f"low_{bank}"] = low = SumTree(inputs=self.engines, operand=_LOW, radix=TREE_RADIX)
         m.submodules[f"high_{bank}"] = high = SumTree(inputs=self.engines, operand=_HIGH, radix=TREE_RADIX)

@@ -8,7 +8,7 @@ from math import ceil
 from fanin.base.limits import CLOCK_MHZ
 from fanin.glm.facts import TrainShape
 from fanin.sim.network import SWITCH_NS, LinkConfig
-from fanin.tree import MAX_LEVELS
+from fanin.tree import MAX_LEVELS, passed_switches
 from fanin.wire.aggregation import MAX_WORKERS, frame_length
 
 _PIPELINE = 34  # cycles of a mini-batch in addition to words, planes and network (docs/ARCHITECTURE.md)
@@ -42,7 +42,7 @@ class EpochTime:
     def allreduce_ns(self) -> float:
         """Nanoseconds from the first bit of an AGG on the wire to the last bit of its RESULT."""
         hop = self.link.delay_ns + self.link.host_ns + self.link.wire_time(self._frame) / 1000
-        return 2 * self.levels * hop + (2 * self.levels - 1) * self.switch_ns
+        return 2 * self.levels * hop + passed_switches(self.levels) * self.switch_ns
 
     @property
     def allreduce_cycles(self) -> int:

@@ -50,22 +50,22 @@ def run(args: argparse.Namespace) -> int:
         jobs = deployments(tree, args.jobs)
     except ValueError as error:
         raise InputError(f"--jobs {args.jobs}: {error}") from error
-    paths = []
+    members, paths = tree.members, []
     if args.output:
         texts = {f"{name}.json": deployment_json(each) for name, each in jobs.items()}
         check_directory(args.output, FABRIC)
         with sole_writer(args.output), output_directory(args.output, FABRIC) as folder:
             for name, text in texts.items():
                 write_file(folder / name, text)
-            write_file(folder / FABRIC.mark, json_text({"switches": tree.members}) + "\n")
+            write_file(folder / FABRIC.mark, json_text({"switches": members}) + "\n")
         paths = [args.output / name for name in texts]
     if args.json:
-        print_json({"switches": tree.members, "files": [*map(str, paths)]})
+        print_json({"switches": members, "files": [*map(str, paths)]})
         return 0
     rows = [["switch", "port to parent", "members"]]
     for each in tree.switches:
         uplink = each.part.uplink
-        rows.append([each.name, str(uplink.port) if uplink else "root", ", ".join(tree.members[each.name])])
+        rows.append([each.name, str(uplink.port) if uplink else "root", ", ".join(members[each.name])])
     print(table(rows))
     print("\n".join(map(str, paths)), end="\n" if paths else "")
     return 0

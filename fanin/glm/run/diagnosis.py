@@ -117,10 +117,10 @@ _SWITCH_COLUMNS = {
 
 
 def waiting_switches(run: Record) -> Iterator[str]:
-    """Yield a line for each switch of a tree that waits for packets which its other neighbours do not lack.
+    """Yield a line for each switch of a tree that waits: for packets of its members, or of its parent.
 
-    These are AGGs and ACKs of its members, or RESULTs and CONFIRMs of its parent. If a link to one of these
-    neighbours has lost packets, the line says how many.
+    A switch whose members wait themselves has no line. A line also has the packets lost on the links to these
+    members or to the parent.
     """
     if "switches" not in run.value:
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ from fanin.glm.run.options import GlmOptions
 from fanin.glm.run.setup import lacking
 from fanin.glm.run.state import training_of
 from fanin.p4.companions import dissector
-from fanin.p4.deployment import Deployment, Port, deployment_json
+from fanin.p4.deployment import Deployment, deployment_json
 from fanin.p4.emit import program_text
+from fanin.p4.tree import deployments
 from fanin.report.failure import failure_page
 from fanin.runs.call import Call
 from fanin.runs.diagnosis import record_of
@@ -41,7 +42,7 @@ from fanin.sim.glm.cosim import deployment_of, tree_at
 from fanin.sim.glm.course import Course
 from fanin.sim.glm.result import TrainResult, observations, options_json
 from fanin.sim.glm.train import Trainer
-from fanin.tree import TreeSwitch
+from fanin.tree import Tree
 
 NO_RECOVERY: Mapping[str, Any] = {}  #: fields about states and restarts of a run that has none
 
@@ -117,23 +118,20 @@ def write_model(folder: Path, model: GlmModel) -> None:
 
 def write_switch(folder: Path, trainer: Trainer, course: Course) -> None:
     """Write the switch's program and its job, for ``fanin p4 run --recorded``; of a tree a job per switch."""
-    whole, switches = _deployment(trainer, course), _switches(trainer, course)
+    whole, tree = _deployment(trainer, course), _tree(trainer, course)
     program = whole.program
     assert program is not None  # a run's deployment has the nodes' program
     write_file(folder / PROGRAM_FILE, program_text(program))
     write_file(folder / SWITCH_DISSECTOR_FILE, dissector(program))
-    deployments = [
-        Deployment(each.endpoint, tuple(map(Port, each.ports)), (each.part,), program) for each in switches
-    ] or [whole]
-    names = [JOB_FILE, *_tree_names(JOB_FILE, switches)]
-    for name, deployment in zip(names, deployments, strict=True):
-        write_file(folder / name, deployment_json(deployment))
+    parts = [*deployments(tree, program=program).values()] if tree else [whole]
+    for name, part in zip([JOB_FILE, *_tree_names(JOB_FILE, tree)], parts, strict=True):
+        write_file(folder / name, deployment_json(part))
 
 
 def tree_files(trainer: Trainer, course: Course) -> list[str]:
     """Return the names of the files of switches below the root; empty for a single switch."""
-    switches = _switches(trainer, course)
-    return [name for file in (PCAP_FILE, JOB_FILE) for name in _tree_names(file, switches)]
+    tree = _tree(trainer, course)
+    return [name for file in (PCAP_FILE, JOB_FILE) for name in _tree_names(file, tree)]
 
 
 def _deployment(trainer: Trainer, course: Course) -> Deployment:
@@ -141,15 +139,15 @@ def _deployment(trainer: Trainer, course: Course) -> Deployment:
     return deployment_of(trainer.nodes.program(trainer.training.network), course)
 
 
-def _switches(trainer: Trainer, course: Course) -> Sequence[TreeSwitch]:
-    """Return the switches of a tree; empty for a single switch."""
-    tree = tree_at(trainer.training.network, _deployment(trainer, course).jobs[0])
-    return tree.switches if tree else ()
+def _tree(trainer: Trainer, course: Course) -> Tree | None:
+    """Return the tree with the job of ``course``; None for a single switch."""
+    return tree_at(trainer.training.network, _deployment(trainer, course).jobs[0])
 
 
-def _tree_names(file: str, switches: Sequence[TreeSwitch]) -> list[str]:
+def _tree_names(file: str, tree: Tree | None) -> list[str]:
     """Return the names of a file of each switch below the root, such as ``frames-switch-0.pcap``."""
-    return [Path(file).with_stem(f"{Path(file).stem}-{each.name}").name for each in switches[1:]]
+    below = tree.switches[1:] if tree else ()
+    return [Path(file).with_stem(f"{Path(file).stem}-{each.name}").name for each in below]
 
 
 def write_json(folder: Path, value: dict[str, Any]) -> dict[str, Any]:

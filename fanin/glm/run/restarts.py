@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fanin.base.errors import ToolFailed
+from fanin.base.errors import InputError, ToolFailed
 from fanin.base.printable import print_note
 from fanin.glm.run.progress import ProgressReporter, simulate
 from fanin.glm.run.state import About, load, names_of, save
 from fanin.host.board import BoardError
-from fanin.job import FIRST_JOB, JOBS
+from fanin.job import FIRST_JOB, JOBS, SLOTS
 from fanin.runs.states import state_name
 from fanin.runs.unfinished import cause_of
 from fanin.sim.cosim.simulator import SimulationFailed
@@ -121,8 +121,13 @@ class Attempts:
         """First slot of the current job; jobs at an external switch follow one another."""
         network = self._trainer.training.network
         first = first_course(network)
-        number = (self.survival.job - first.job) % (JOBS - 1)
-        return first.base + (number * self._slots_each if network.ports else 0)
+        if not network.ports:
+            return first.base
+        base = first.base + (self.survival.job - first.job) % (JOBS - 1) * self._slots_each
+        end = base + (self._slots_each if network.here else self._trainer.nodes.program(network).slots)
+        if end > SLOTS:
+            raise InputError(f"job {self.survival.job} needs slots {base} to {end - 1}; a switch has {SLOTS}")
+        return base
 
     @property
     def _slots_each(self) -> int:

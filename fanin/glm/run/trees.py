@@ -47,9 +47,7 @@ def _check_file(options: GlmOptions, tree: Tree, given: str) -> None:
     if options.worker is not None and slots < 2 * AGREEMENT_SLOTS:
         raise InputError(f"--worker: {given} has {slots} slots; separate workers need {2 * AGREEMENT_SLOTS}")
     if options.encap is Encap.UDP:
-        stations = [(f"switch {switch.name}", switch.endpoint) for switch in tree.switches]
-        stations += [(f"worker {number}", member.endpoint) for number, (member, _) in enumerate(tree.workers)]
-        for name, endpoint in stations:
+        for name, endpoint in tree.endpoints.items():
             if not endpoint.ip:
                 raise InputError(f"--encap udp: {given}: {name} has no ip")
             if endpoint.port != UDP_PORT:

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from fanin.base.errors import InputError
 from fanin.cli.main import main
 from fanin.cli.p4 import tree
@@ -59,3 +61,19 @@ def test_an_error_in_the_middle_leaves_the_folder_as_it_was(tmp_path, monkeypatc
     assert main(["p4", "tree", str(EXAMPLE), "-o", str(folder)]) == 2
     assert written
     assert list(folder.iterdir()) == []
+
+
+def test_jobs_follow_one_another_at_all_switches(tmp_path):
+    folder = tmp_path / "jobs"
+    assert main(["p4", "tree", str(EXAMPLE), "--jobs", "3", "-o", str(folder)]) == 0
+    for name in ("root", "rack0", "rack1"):
+        jobs = load_deployment(folder / f"{name}.json").jobs
+        assert [(job.id, job.base, job.slots) for job in jobs] == [(1, 0, 256), (2, 256, 256), (3, 512, 256)]
+        assert len({job.members for job in jobs}) == len({job.uplink for job in jobs}) == 1
+
+
+@pytest.mark.parametrize("jobs", ["0", "9", "1000000000"])
+def test_a_wrong_number_of_jobs_takes_one_line(tmp_path, capsys, jobs):
+    assert main(["p4", "tree", str(EXAMPLE), "--jobs", jobs, "-o", str(tmp_path / "jobs")]) == 2
+    assert capsys.readouterr().err == f"fanin: error: --jobs {jobs}: jobs must be in 1…8, not {jobs}\n"
+    assert not (tmp_path / "jobs").exists()

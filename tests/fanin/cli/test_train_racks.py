@@ -3,11 +3,17 @@
 import contextlib
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 
+from fanin.base.errors import InputError
 from fanin.cli.main import main
+from fanin.glm.run.restarts import Attempts, Survival
+from fanin.p4.aggregation import ProgramConfig
 from fanin.p4.deployment import load_deployment
+from fanin.sim.network import NetworkConfig
+from fanin.tree import tree_of
 from tests.support import slow
 
 OPTIONS = ["breast_cancer", "--preset", "tiny", "--racks", "2x2"]
@@ -96,11 +102,11 @@ def test_the_doctor_names_the_rack_that_stopped(tmp_path, capsys):
     assert lines[heading[0] + 4].endswith(" ACKs of its 2 members")
 
 
-#: A worker at the root beside a rack; ports, bits, job and slots of their own.
+#: A worker at the root beside a rack; ports, bits, job and slots of their own. Nodes are those of ``folder``.
 FABRIC = """
 job = 9
 base = 64
-slots = 32
+slots = 4
 
 [switch.spine]
 mac = "02:00:00:00:bb:00"
@@ -114,7 +120,8 @@ ip = "10.9.0.2"
 udp_port = 34997
 uplink = 12
 members = [{ port = 1, bit = 9, mac = "02:00:00:00:cc:02", ip = "10.9.1.2", udp_port = 34997 },
-           { port = 0, bit = 2, mac = "02:00:00:00:cc:03", ip = "10.9.1.3" }]
+           { port = 0, bit = 2, mac = "02:00:00:00:cc:03", ip = "10.9.1.3" },
+           { port = 7, bit = 8, mac = "02:00:00:00:cc:04", ip = "10.9.1.4" }]
 """
 
 
@@ -128,18 +135,18 @@ def fabric(tmp_path):
 TREE = ["breast_cancer", "--preset", "tiny", "--epochs", 1]
 
 
-@pytest.mark.parametrize("encap", ["l2", "udp"])
+@pytest.mark.parametrize("encap", ["l2", *slow("udp")])
 def test_a_fabrics_file_decides_workers_slots_job_and_addresses(tmp_path, fabric, encap, capsys):
     folder = tmp_path / "run"
     assert run(*TREE, "--tree", fabric, "--encap", encap, "--drop", 0.01, "-o", folder) == 0
     record = json.loads((folder / "run.json").read_text())
     assert record["options"]["network"]["tree"] == {
         "spine": ["leaf", "worker 0"],
-        "leaf": ["worker 1", "worker 2"],
+        "leaf": ["worker 1", "worker 2", "worker 3"],
     }
-    assert record["options"]["network"]["slots"] == 32
+    assert record["options"]["network"]["slots"] == 4
     (job,) = load_deployment(folder / "job-leaf.json").jobs
-    assert (job.id, job.base, job.slots, job.uplink.port, job.uplink.bitmap) == (9, 64, 32, 12, 1 << 30)
+    assert (job.id, job.base, job.slots, job.uplink.port, job.uplink.bitmap) == (9, 64, 4, 12, 1 << 30)
     capsys.readouterr()
     replay = ["p4", "run", str(folder / "aggregation.p4"), "--job", str(folder / "job-leaf.json")]
     assert main([*replay, "--recorded", str(folder / "frames-leaf.pcap")]) == 0
@@ -156,6 +163,21 @@ def test_a_restart_and_a_resumption_take_the_files_next_job(tmp_path, fabric):
     assert json.loads((folder / "run.json").read_text())["job"] == 12  # the link stops in job 11, too
     (job,) = load_deployment(folder / "job.json").jobs
     assert (job.id, job.base) == (12, 64)
+
+
+def test_a_restart_whose_slots_no_switch_has_takes_one_line(tmp_path):
+    """The fourth job of 16,384 slots from slot 16,384 on would end at slot 81,920."""
+    network = NetworkConfig(ports=("a",), tree=tree_of(2, job=200, base=16_384, slots=16_384))
+    trainer = SimpleNamespace(
+        training=SimpleNamespace(network=network),
+        nodes=SimpleNamespace(program=lambda _: ProgramConfig(slots=16_384)),
+    )
+    survival = Survival(job=202)
+    attempts = Attempts(trainer, tmp_path, survival, None, lambda: None)
+    assert (attempts.course().job, attempts.course().base) == (202, 49_152)
+    survival.next_job()
+    with pytest.raises(InputError, match="job 203 needs slots 65536 to 81919; a switch has 65536"):
+        attempts.course()
 
 
 def test_a_dead_link_between_switches_is_named(tmp_path, capsys):
@@ -175,12 +197,12 @@ def test_a_dead_link_between_switches_is_named(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "cause"),
     [
-        (["--slots", "64"], "--slots 64: --tree {} has 32"),
-        (["--workers", "4"], "--workers 4: --tree {} has 3"),
+        (["--slots", "64"], "--slots 64: --tree {} has 4"),
+        (["--workers", "3"], "--workers 3: --tree {} has 4"),
         (["--racks", "2x2"], "not allowed with argument"),
-        (["--ports", "lo"], "--ports lo: --tree {} has 3 workers"),
-        (["--stop", "spine:1"], "--stop spine:1: workers are 0 to 2; switches below the root are leaf"),
-        (["--stop", "3:1"], "--stop 3:1: workers are 0 to 2"),
+        (["--ports", "lo"], "--ports lo: --tree {} has 4 workers"),
+        (["--stop", "spine:1"], "--stop spine:1: workers are 0 to 3; switches below the root are leaf"),
+        (["--stop", "4:1"], "--stop 4:1: workers are 0 to 3"),
         (["--switch", "bmv2"], "--tree {}: not with --switch bmv2"),
     ],
 )
