@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count, islice
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from fanin.job import Job, Member, Uplink, worker_endpoint
+from fanin.link import LinkConfig
 from fanin.wire.aggregation import MAX_WORKERS
 from fanin.wire.ethernet import Endpoint
 
@@ -18,6 +19,7 @@ MAX_TREE_WORKERS = 65_535  #: above, default addresses of workers would be those
 _SHAPE = r"([0-9]{1,3}x){0,8}[0-9]{1,3}(\+[0-9]{1,3}){0,99}"
 #: A switch with so many workers, or a switch with such switches as members.
 Shape: TypeAlias = "int | tuple[Shape, ...]"
+T = TypeVar("T", int, float)
 
 
 def parse_shape(text: str) -> Shape:
@@ -82,12 +84,19 @@ class TreeSwitch:
     - ``endpoint``: addresses of the switch.
     - ``part``: its part of the job.
     - ``members``: number of a worker or name of a switch, in the order of ``part.members``.
+    - ``link``: fields of :data:`fanin.link.TRUNK` in which the simulated link to the parent differs from the
+      workers' links.
     """
 
     name: str
     endpoint: Endpoint
     part: Job
     members: tuple[int | str, ...]
+    link: Mapping[str, Any] = field(default_factory=dict)
+
+    def trunk(self, link: LinkConfig) -> LinkConfig:
+        """Return the properties of the link to the parent. ``link``: those of the workers' links."""
+        return replace(link, host_ns=0.0, host_jitter_ns=0.0, **self.link)  # switches are no hosts
 
     @property
     def ports(self) -> list[int]:
@@ -112,10 +121,7 @@ class Tree:
     @property
     def levels(self) -> int:
         """Number of switches on the longest way from a worker to the root, both ends included."""
-        depths = {self.root.name: 1}
-        for switch in self.switches:
-            depths |= {name: depths[switch.name] + 1 for name in switch.members if isinstance(name, str)}
-        return max(depths.values())
+        return 1 + max(self.distances(lambda _: 1).values())
 
     @property
     def bits(self) -> int:
@@ -146,6 +152,16 @@ class Tree:
         """Addresses of all switches and workers by ``switch NAME`` and ``worker NUMBER``."""
         switches = {f"switch {switch.name}": switch.endpoint for switch in self.switches}
         return switches | {f"worker {n}": member.endpoint for n, (member, _) in enumerate(self.workers)}
+
+    def distances(self, length: Callable[[TreeSwitch], T]) -> dict[str, T]:
+        """Return the distance of each switch from the root by its name; ``length``: of the link to a parent."""
+        by_name = {switch.name: switch for switch in self.switches}
+        distances: dict[str, T] = {self.root.name: 0}
+        for switch in self.switches:
+            for name in switch.members:
+                if isinstance(name, str):
+                    distances[name] = distances[switch.name] + length(by_name[name])
+        return distances
 
     def with_job(self, job: int, base: int, slots: int) -> Tree:
         """Return the tree with another job id and other slots. Raises ValueError if they are out of range."""

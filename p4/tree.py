@@ -8,9 +8,12 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import count
 from pathlib import Path
+from typing import Any
 
+from fanin.base.errors import InputError
 from fanin.base.records import Record, read_toml
 from fanin.job import JOBS, SLOTS, Job, Member, Uplink
+from fanin.link import TRUNK, LinkConfig
 from fanin.p4.aggregation import MAX_JOBS, ProgramConfig
 from fanin.p4.deployment import Deployment, Port, read_endpoint, read_port
 from fanin.tree import MAX_LEVELS, Tree, TreeSwitch
@@ -80,11 +83,34 @@ def deployments(tree: Tree, jobs: int = 1, program: ProgramConfig | None = None)
     }
 
 
+def check_udp(tree: Tree, path: Path) -> None:
+    """Raise InputError for a station that cannot have its packets in UDP over IPv4. ``path``: of the file."""
+    given = f"--encap udp: --tree {path}"
+    for name, endpoint in tree.endpoints.items():
+        if not endpoint.ip:
+            raise InputError(f"{given}: {name} has no ip")
+        if endpoint.port != UDP_PORT:
+            raise InputError(
+                f"{given}: udp_port of {name} must be {UDP_PORT}, not {endpoint.port}: a worker sends and "
+                "receives at the switch's port"
+            )
+
+
 def _switch_endpoint(entry: Record) -> Endpoint:
     endpoint = read_endpoint(entry)
     if endpoint.port != UDP_PORT:
         raise entry.error(f'"udp_port" must be {UDP_PORT}, where the program aggregates, not {endpoint.port}')
     return endpoint
+
+
+def _link(entry: Record) -> dict[str, Any]:
+    """Return the settings of a switch's link to its parent that the file has. Raises InputError."""
+    if "link" not in entry.value:
+        return {}
+    record = entry.record("link")
+    settings: dict[str, Any] = {name: float(record.number(name)) for name in TRUNK if name in record.value}
+    record.build(lambda: LinkConfig(**settings))
+    return settings
 
 
 class _Fabric:
@@ -118,8 +144,8 @@ class _Fabric:
         if name in self._parents:
             parent, bit = self._parents[name]
             uplink = Uplink(read_port(entry, "uplink"), 1 << bit, self._endpoints[parent])
-        elif "uplink" in entry.value:
-            raise entry.error('"uplink" is the port to a parent, and the root has none')
+        elif given := entry.value.keys() & {"uplink", "link"}:
+            raise entry.error(f'"{max(given)}" leads to a parent, and the root has none')
         members, names = [], list[int | str]()
         for place, member in enumerate(self._members[name]):
             below = member.text("switch") if "switch" in member.value else None
@@ -130,7 +156,7 @@ class _Fabric:
         if twice := [port for port in ports if ports.count(port) > 1]:
             raise entry.error(f"port {twice[0]} is used twice")
         part = entry.build(lambda: Job(job, base, slots, tuple(members), uplink))
-        return TreeSwitch(name, self._endpoints[name], part, tuple(names))
+        return TreeSwitch(name, self._endpoints[name], part, tuple(names), _link(entry))
 
     def _read_members(self, name: str, members: list[Record]) -> None:
         """Note the parents of the switches among the members."""

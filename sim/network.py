@@ -17,77 +17,25 @@ from enum import IntFlag
 from typing import Protocol
 
 from fanin.job import MAX_RETRIES
+from fanin.link import LinkConfig, check_delay
 from fanin.sim.switch.base import Delivery, OutsideSwitch, Switch, SwitchKind
 from fanin.tree import Tree, passed_switches
-from fanin.wire.ethernet import FCS_BYTES, GAP_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
+from fanin.wire.aggregation import MAX_VALUES, frame_length
+from fanin.wire.ethernet import FCS_BYTES, GAP_BYTES, Encap
 
 _MAX_FLIPPED_BITS = 8  # a corrupted frame has 1 to this many bits flipped
+_PACKET_BYTES = frame_length(Encap.UDP, MAX_VALUES)  # longest frame of a job
 
 
-MAX_DELAY_NS = 1e9
 MAX_TIMEOUT_NS = 1e13  # above the longest timeout of a node at any clock
-MIN_GBPS = 1e-3
 SWITCH_NS = 400.0  # default: from a frame's last bit at the switch to the first bit of its answer
 SLOWDOWN = 1000.0  # default with ``ports``: wall-clock seconds per simulated second
 LONGEST_TIMEOUT_NS = 20_000.0  # default of NetworkConfig.longest_timeout_ns
 PORTS_TIMEOUT_NS = 1e5  # longest_timeout_ns at Linux interfaces: 0.1 s of the wall clock by default
 BOARDS_TIMEOUT_NS = 2e6  # longest_timeout_ns for boards: a host's switch takes longer than a real one
-MAX_FRAME_BYTES = 9216
+_TRIPS = 10  # a ceiling's least number of round trips: the first timeout of a node is ceiling / 8
+_SLOW_NS = 4e9  # longest ceiling because of slow links; fits the timeout of a node at 1 GHz
 MAX_WAITING = 1024  #: frames that a node has not taken, from which an outside switch gives it no more
-FAULTS = ("drop", "duplicate", "reorder", "corrupt")  # fields of LinkConfig
-HOST = ("host_ns", "host_jitter_ns", "frame_bytes")  # fields of LinkConfig
-
-
-def check_delay(name: str, value: float) -> None:
-    """Raise ValueError, with the name of an option or a field, for a delay out of range."""
-    if not 0 <= value <= MAX_DELAY_NS:
-        raise ValueError(f"{name} must be in [0, {MAX_DELAY_NS:g}], not {value!r}")
-
-
-@dataclass(frozen=True)
-class LinkConfig:
-    """Properties of a link, equal in both directions.
-
-    - ``delay_ns``: propagation delay.
-    - ``gbps``: rate in Gbit/s; infinite: frames take no time.
-    - ``drop``, ``duplicate``, ``reorder``, ``corrupt``: probabilities per frame.
-    - ``late_ns``: greatest extra delay of a reordered or duplicated copy, which later frames can overtake.
-    - ``host_ns``: time of software per frame and direction, if a node's data is in a host's memory, not in the
-      NIC.
-    - ``host_jitter_ns``: mean of an exponentially distributed addition to ``host_ns``; frames stay in order.
-    - ``frame_bytes``: a shorter frame takes as long on the wire as one of this size; its bytes do not change.
-    """
-
-    delay_ns: float = 100.0
-    gbps: float = 100.0
-    drop: float = 0.0
-    duplicate: float = 0.0
-    reorder: float = 0.0
-    corrupt: float = 0.0
-    late_ns: float = 2000.0
-    host_ns: float = 0.0
-    host_jitter_ns: float = 0.0
-    frame_bytes: int = MIN_FRAME_BYTES
-
-    def __post_init__(self) -> None:
-        for name in FAULTS:
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be a probability, not {getattr(self, name)!r}")
-        for name in ("delay_ns", "late_ns", "host_ns", "host_jitter_ns"):
-            check_delay(name, getattr(self, name))
-        if not MIN_FRAME_BYTES <= self.frame_bytes <= MAX_FRAME_BYTES:
-            limits = f"[{MIN_FRAME_BYTES}, {MAX_FRAME_BYTES}]"
-            raise ValueError(f"frame_bytes must be in {limits}, not {self.frame_bytes!r}")
-        if not self.gbps >= MIN_GBPS:
-            raise ValueError(f"gbps must be at least {MIN_GBPS:g}, not {self.gbps!r}")
-
-    def duration(self, size: int) -> int:
-        """Return the time of ``size`` bytes on the wire, in ps."""
-        return round(size * 8000 / self.gbps)
-
-    def wire_time(self, size: int) -> int:
-        """Return the time in ps from a frame's first bit to its FCS's last; ``size``: without FCS, unpadded."""
-        return self.duration(PREAMBLE_BYTES + max(size, self.frame_bytes) + FCS_BYTES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,15 +83,28 @@ class NetworkConfig:
 
     @property
     def ceiling_ns(self) -> float:
-        """Longest time until a packet is sent again; in a tree longer by the switches on a round trip."""
+        """Longest time until a packet is sent again: of each switch on a round trip, or 10 round trips."""
         if self.timeout_ns is not None:
             return self.timeout_ns
-        return self.longest_timeout_ns * self.passed_switches
+        slow = min(_TRIPS * self.trip_ns(), _SLOW_NS)
+        return max(self.longest_timeout_ns * self.passed_switches, slow)
 
     @property
     def passed_switches(self) -> int:
         """Number of switches that a round trip passes."""
         return passed_switches(self.tree.levels if self.tree else 1)
+
+    def trip_ns(self, extra: Callable[[LinkConfig], float] = lambda _: 0.0) -> float:
+        """Return the longest time of a packet from a worker to the root and back, in ns, without waiting.
+
+        ``extra``: addition per link and direction.
+        """
+
+        def way(link: LinkConfig) -> float:
+            return link.delay_ns + link.host_ns + link.wire_time(_PACKET_BYTES) / 1000 + extra(link)
+
+        trunks = self.tree.distances(lambda each: way(each.trunk(self.link))).values() if self.tree else [0.0]
+        return 2 * (way(self.link) + max(trunks)) + self.passed_switches * self.switch_ns
 
 
 @dataclass

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from fanin.sim.network import Link, LinkConfig, Network, Reception
+from fanin.link import LinkConfig
+from fanin.sim.network import Link, Network, Reception
 from fanin.sim.switch.base import Delivery, Switch
 from fanin.tree import Tree
 from fanin.wire.ethernet import Endpoint
@@ -39,8 +40,8 @@ class SwitchTree:
 class TreeNetwork(Network):
     """A tree of switches with a link for each worker and each switch below the root.
 
-    A port of the network is a worker. The links between switches have the properties and the faults of the
-    workers' links, with seeds of their own.
+    A port of the network is a worker. The links between switches have seeds of their own, and the properties of
+    the workers' links where the tree has none of theirs.
 
     - ``captures``: per switch, called as ``capture`` of :class:`Network`; empty: no captures.
     - ``cuts``: time in ps from which both directions of a link drop every frame, by worker, or by name of a
@@ -89,7 +90,8 @@ class TreeNetwork(Network):
             entry = len(self._entries)
             self._entries.append(target)
             self._exits[source], self._sources[entry] = entry, source[0]
-            self._trunks[entry] = Link(self.up[0].config, f"{seed} {direction} {name}")
+            link = self._switches[child].trunk(self.up[0].config)
+            self._trunks[entry] = Link(link, f"{seed} {direction} {name}")
             self._trunks[entry].cut_at = self._cuts.get(name)
             self._trunk_names[entry] = f"{name} {direction}"
 

@@ -20,10 +20,11 @@ from fanin.base.errors import InputError
 from fanin.base.scratch import output_file
 from fanin.fixed import VALUE_BITS
 from fanin.job import JobCounters
+from fanin.link import LinkConfig, check_delay
 from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.report.html import Rows
 from fanin.runs.output import check_writable
-from fanin.sim.network import LinkConfig, NetworkConfig, check_delay
+from fanin.sim.network import NetworkConfig
 from fanin.sim.pcap import PcapWriter
 from fanin.sim.switch.allreduce import AllReduceResult, allreduce
 from fanin.sim.switch.base import SwitchKind

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from fanin.link import LinkConfig
 from fanin.runs.option import FileUse, Group, Options, Trait, option
-from fanin.sim.network import LinkConfig, NetworkConfig
+from fanin.sim.network import NetworkConfig
 
 LINKS = Trait("simulated links")
 NETWORK = Group("network")

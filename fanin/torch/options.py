@@ -11,9 +11,9 @@ from typing import Any
 
 from fanin.base.errors import InputError
 from fanin.codec.facts import CONFIGS, Codec, CodecConfig, Inceptionn, Mode
+from fanin.link import LinkConfig
 from fanin.p4.aggregation import ProgramConfig
 from fanin.ring.facts import MAX_NODES, PRESETS, RingConfig
-from fanin.sim.network import LinkConfig
 from fanin.wire.aggregation import MAX_WORKERS
 
 VARIABLE = "FANIN_BACKEND"

@@ -14,8 +14,8 @@ from fanin.base.limits import CLOCK_MHZ
 from fanin.codec.facts import Inceptionn
 from fanin.codec.golden.codecs import encode
 from fanin.golden.scaled import PLACES
+from fanin.link import LinkConfig
 from fanin.report.unit import Unit
-from fanin.sim.network import LinkConfig
 from fanin.sim.ring.time import RingTime
 from fanin.sim.switch.time import SwitchTime
 from fanin.torch.options import Collective, Options

@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from fanin.link import LinkConfig
 from fanin.sim.boards.board import Boards, Transmission
 from fanin.sim.boards.hosts import Host
-from fanin.sim.network import Forwarder, LinkConfig, Network
+from fanin.sim.network import Forwarder, Network
 from fanin.wire.ethernet import FCS_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
 
 GIGABIT = LinkConfig(delay_ns=500.0, gbps=1.0)  #: cable and two PHYs

@@ -19,6 +19,7 @@ from fanin.cnn.watchdog import watchdog
 from fanin.hdl.layers.node import ClusterNode
 from fanin.hdl.layers.registers import StageFifo
 from fanin.job import worker_endpoint
+from fanin.link import LinkConfig
 from fanin.sim.cnn.device import Place, load_states, network_fifo
 from fanin.sim.cnn.epochs import DeviceCounters, Epoch, EpochResult
 from fanin.sim.cnn.hosts import ClusterHosts, Cut, HostSettings
@@ -29,7 +30,7 @@ from fanin.sim.cosim.run import MEMORY_LATENCY, QUIET_CYCLES, RunResult
 from fanin.sim.cosim.simulator import Group, SimulationFailed
 from fanin.sim.cosim.view import FrameFormat
 from fanin.sim.cosim.waves import Waveform
-from fanin.sim.network import SWITCH_NS, LinkConfig
+from fanin.sim.network import SWITCH_NS
 from fanin.wire.connection import CONNECTION_LINK
 from fanin.wire.ethernet import Encap
 from fanin.wire.link import LinkKind

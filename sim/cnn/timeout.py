@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from fanin.cnn.parts import Part
 from fanin.hdl.layers.registers import ACK_DELAY, network_ends
+from fanin.link import LinkConfig
 from fanin.sim.cosim.clock import bytes_a_cycle
-from fanin.sim.network import LinkConfig
 from fanin.wire.connection import MAC_WIDTH, MAX_PAYLOAD_WORDS, RowFrames
 from fanin.wire.ethernet import AROUND_FRAME, Encap
 from fanin.wire.link import LINK_CONTROL_BYTES

@@ -20,6 +20,7 @@ from fanin.base.limits import CLOCK_MHZ
 from fanin.hbm import Hbm
 from fanin.host.driver import BaseDriver, Batch, Value
 from fanin.job import worker_endpoint
+from fanin.link import LinkConfig
 from fanin.sim.cosim.build import check_build
 from fanin.sim.cosim.clock import period_of, port_rate
 from fanin.sim.cosim.live import Board, LiveHosts
@@ -37,7 +38,7 @@ from fanin.sim.cosim.run import (
 from fanin.sim.cosim.simulator import Group, SimulationFailed, Simulator
 from fanin.sim.cosim.watch import Watch
 from fanin.sim.cosim.waves import Waveform
-from fanin.sim.network import SWITCH_NS, LinkConfig
+from fanin.sim.network import SWITCH_NS
 from fanin.sim.switch.base import Job, Switch
 from fanin.sim.switch.forward import Forwarder
 from fanin.sim.tree import SwitchTree

@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from fanin.base.errors import InputError
 from fanin.hbm import Hbm
+from fanin.link import LinkConfig
 from fanin.sim.cosim.live import Board, LiveHosts
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.state import FailedCheck
 from fanin.sim.cosim.watch import Watch
 from fanin.sim.cosim.window import Window
-from fanin.sim.network import LinkConfig
 from fanin.sim.switch.base import Job, Switch
 from fanin.sim.tree import SwitchTree
 

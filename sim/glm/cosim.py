@@ -214,10 +214,8 @@ class Cosim:
 
     def _longest_wait(self, network: NetworkConfig) -> int:
         """Return the longest wait of a healthy node, in cycles, if a packet is lost several times in a row."""
-        link = network.link
-        host = link.host_ns + MAX_JITTER_MEANS * link.host_jitter_ns
-        trip = 2 * (link.delay_ns + link.late_ns + host) + network.switch_ns
-        return 4 * self._cycles(network.passed_switches * trip + network.ceiling_ns)
+        trip = network.trip_ns(lambda link: link.late_ns + MAX_JITTER_MEANS * link.host_jitter_ns)
+        return 4 * self._cycles(trip + network.ceiling_ns)
 
     def _configure(
         self,

@@ -203,6 +203,7 @@ def options_json(training: GlmTraining) -> dict[str, Any]:
     network.pop("make_switch")
     if (tree := network.pop("tree")) is not None:
         network["tree"] = tree.members
+        network["trunks"] = {each.name: each.link for each in tree.switches if each.link}
     hbm = vars(training.hbm) if training.hbm else None
     return vars(training) | {
         "loss": training.loss.key,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 from fanin.base.limits import CLOCK_MHZ
 from fanin.glm.facts import TrainShape
-from fanin.sim.network import SWITCH_NS, LinkConfig
+from fanin.link import LinkConfig
+from fanin.sim.network import SWITCH_NS
 from fanin.tree import MAX_LEVELS, passed_switches
 from fanin.wire.aggregation import MAX_WORKERS, frame_length
 
@@ -22,6 +23,7 @@ class EpochTime:
     - ``shape``: data set on all workers of the job.
     - ``levels``: switches between a worker and the root, both ends included; 1: one switch. A sum passes
       2·``levels`` links and 2·``levels`` − 1 switches.
+    - ``trunk``: links between switches; None: as ``link``, without a host's time.
 
     Raises ValueError for too many levels, and for more workers than the levels hold.
     """
@@ -29,6 +31,7 @@ class EpochTime:
     shape: TrainShape
     levels: int = 1
     link: LinkConfig = field(default_factory=LinkConfig)
+    trunk: LinkConfig | None = None
     switch_ns: float = SWITCH_NS
     clock_mhz: float = CLOCK_MHZ
 
@@ -41,8 +44,9 @@ class EpochTime:
     @property
     def allreduce_ns(self) -> float:
         """Nanoseconds from the first bit of an AGG on the wire to the last bit of its RESULT."""
-        hop = self.link.delay_ns + self.link.host_ns + self.link.wire_time(self._frame) / 1000
-        return 2 * self.levels * hop + passed_switches(self.levels) * self.switch_ns
+        trunk = self.trunk or replace(self.link, host_ns=0.0)
+        hops = self._hop_ns(self.link) + (self.levels - 1) * self._hop_ns(trunk)
+        return 2 * hops + passed_switches(self.levels) * self.switch_ns
 
     @property
     def allreduce_cycles(self) -> int:
@@ -58,6 +62,6 @@ class EpochTime:
         last_backward = (shape.chunks - 1) * shape.precision  # overlaps with no forward pass
         return _START + words + waiting_cycles + last_backward
 
-    @property
-    def _frame(self) -> int:
-        return frame_length(self.shape.node.encap)
+    def _hop_ns(self, link: LinkConfig) -> float:
+        frame = frame_length(self.shape.node.encap)
+        return link.delay_ns + link.host_ns + link.wire_time(frame) / 1000

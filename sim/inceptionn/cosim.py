@@ -18,6 +18,7 @@ from fanin.hdl.codec.nic.nic import InceptionnNic
 from fanin.inceptionn.driver import InceptionnDriver
 from fanin.inceptionn.facts import MAX_WORKERS, MIN_WORKERS, Leg
 from fanin.job import worker_endpoint
+from fanin.link import LinkConfig
 from fanin.sim.cosim.cluster import Cluster, Settings, check_identities
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, RunResult
@@ -26,7 +27,6 @@ from fanin.sim.cosim.view import FrameFormat
 from fanin.sim.cosim.waves import Waveform
 from fanin.sim.inceptionn.hosts import ExchangeHosts, ExchangeResult, MakeHosts, Plan
 from fanin.sim.inceptionn.meter import LegTraffic, Meter, legs_of
-from fanin.sim.network import LinkConfig
 from fanin.wire.ethernet import ETHERNET, IPV4, TCP
 from fanin.wire.fields import byte_length
 

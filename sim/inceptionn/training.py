@@ -15,6 +15,7 @@ from fanin.base.errors import CheckFailed
 from fanin.base.limits import CLOCK_MHZ
 from fanin.codec.golden.exchange import Wire, count_weights, exchange
 from fanin.inceptionn.facts import VALUE_BYTES, Leg
+from fanin.link import LinkConfig
 from fanin.sim.cosim.run import Progress as RunProgress
 from fanin.sim.cosim.run import RunResult
 from fanin.sim.cosim.waves import Waveform
@@ -27,7 +28,6 @@ from fanin.sim.inceptionn.transport import Counters
 from fanin.sim.learning.learner import Measures
 from fanin.sim.learning.references import References, compare
 from fanin.sim.learning.replica import DataParallel, Dataset, Exchange, Replica, State, measure
-from fanin.sim.network import LinkConfig
 from fanin.sim.ring.profile import WorkerProfile
 from fanin.sim.spans import FirstSpans
 

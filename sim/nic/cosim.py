@@ -10,11 +10,11 @@ from fanin.base.limits import CLOCK_MHZ
 from fanin.codec.facts import Inceptionn
 from fanin.hdl.codec.nic.nic import InceptionnNic
 from fanin.inceptionn.driver import InceptionnDriver
+from fanin.link import LinkConfig
 from fanin.sim.cosim.cluster import Cluster, check_identities
 from fanin.sim.cosim.run import Phase, Progress
 from fanin.sim.cosim.simulator import Group
 from fanin.sim.inceptionn.cosim import QUIET_CYCLES, configuration
-from fanin.sim.network import LinkConfig
 from fanin.sim.nic.outside import InterfaceHosts, InterfaceSwitch
 from fanin.sim.nic.pace import Pace
 from fanin.sim.nic.served import NicResult

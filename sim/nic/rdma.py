@@ -11,6 +11,7 @@ from fanin.base.limits import CLOCK_MHZ
 from fanin.hdl.rdma.node import COMPLETIONS, RdmaNode
 from fanin.hdl.rdma.queue_pair import TAG_BITS
 from fanin.host.driver import Batch
+from fanin.link import LinkConfig
 from fanin.rdma.driver import RdmaDriver
 from fanin.rdma.facts import Connection, Ending, RdmaConfig, Region, Write
 from fanin.sim.cosim.cluster import Cluster, check_identities
@@ -18,7 +19,6 @@ from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, Progress
 from fanin.sim.cosim.simulator import Group
-from fanin.sim.network import LinkConfig
 from fanin.sim.nic.address import Address
 from fanin.sim.nic.control import ControlServer
 from fanin.sim.nic.hosts import OutsideHosts

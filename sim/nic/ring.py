@@ -14,6 +14,7 @@ import numpy.typing as npt
 from fanin.base.limits import CLOCK_MHZ
 from fanin.hdl.net.link.job import RETRY_BITS
 from fanin.hdl.ring.node import RingNode
+from fanin.link import LinkConfig
 from fanin.ring.driver import RingDriver, RingFindings, RingMember, RingStatus
 from fanin.ring.facts import RingConfig
 from fanin.sim.cosim.cluster import Cluster, Reads, check_identities
@@ -21,7 +22,6 @@ from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, Progress
 from fanin.sim.cosim.simulator import Group
-from fanin.sim.network import LinkConfig
 from fanin.sim.nic.hosts import OutsideHosts
 from fanin.sim.nic.outside import InterfaceSwitch
 from fanin.sim.nic.pace import Pace

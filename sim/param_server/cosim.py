@@ -17,6 +17,7 @@ from fanin.base.limits import CLOCK_MHZ
 from fanin.hdl.param_server.node import ParamServerNode
 from fanin.hdl.param_server.server_control import Refusal
 from fanin.hdl.rdma.node import RdmaNode
+from fanin.link import LinkConfig
 from fanin.param_server.driver import ParamServerDriver
 from fanin.param_server.facts import (
     MAX_SERVERS,
@@ -36,7 +37,6 @@ from fanin.sim.cosim.simulator import Group, SimulationFailed
 from fanin.sim.cosim.view import FrameFormat
 from fanin.sim.cosim.waves import Waveform
 from fanin.sim.learning.learner import Learner
-from fanin.sim.network import LinkConfig
 from fanin.sim.param_server.costs import timeout_seconds
 from fanin.sim.param_server.hosts import SERVER_KEY, WORKER_KEY, Hosts, WildRun
 from fanin.sim.param_server.training import Outcome, Progress, TrainingJob

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fanin.base.limits import CLOCK_MHZ
+from fanin.link import LinkConfig
 from fanin.ring.driver import RingDriver, RingMember
 from fanin.ring.facts import RingConfig
 from fanin.ring.groups import BARRIER, Plan
-from fanin.sim.network import SWITCH_NS, LinkConfig
+from fanin.sim.network import SWITCH_NS
 from fanin.sim.ring.rounds import job_program
 from fanin.sim.ring.time import RingTime
 

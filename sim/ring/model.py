@@ -15,9 +15,10 @@ from typing import Any
 
 from fanin.base.limits import CLOCK_MHZ
 from fanin.golden.mlp import Floats
+from fanin.link import LinkConfig
 from fanin.ring.facts import RingConfig
 from fanin.sim.learning.replica import Dataset, State
-from fanin.sim.network import SWITCH_NS, LinkConfig
+from fanin.sim.network import SWITCH_NS
 from fanin.sim.ring.profile import Cores
 from fanin.sim.ring.schedule import (
     AwaitCompletions,

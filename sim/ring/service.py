@@ -21,9 +21,9 @@ from pathlib import Path
 from fanin.base.errors import InputError, ToolFailed
 from fanin.base.limits import CLOCK_MHZ
 from fanin.base.tools import python_module
+from fanin.link import LinkConfig
 from fanin.ring.facts import RingConfig
 from fanin.sim.cosim.simulator import SimulationFailed
-from fanin.sim.network import LinkConfig
 from fanin.sim.ring.cosim import RingCosim
 from fanin.sim.ring.served import Float32, ServedHosts, ServedSum
 

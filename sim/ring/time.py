@@ -16,8 +16,9 @@ import numpy.typing as npt
 from fanin.codec.facts import Bfp, Codec, Inceptionn
 from fanin.codec.golden import inceptionn
 from fanin.hdl.ring.registers import ACK_DELAY
+from fanin.link import LinkConfig
 from fanin.ring.facts import RingConfig, Slice
-from fanin.sim.network import SWITCH_NS, LinkConfig
+from fanin.sim.network import SWITCH_NS
 from fanin.wire.ethernet import AROUND_FRAME, FCS_BYTES, PREAMBLE_BYTES
 from fanin.wire.link import LINK_CONTROL_BYTES
 

@@ -14,6 +14,7 @@ from fanin.base.errors import InputError
 from fanin.base.limits import CLOCK_MHZ
 from fanin.hdl.ring.node import RingNode
 from fanin.job import worker_endpoint
+from fanin.link import LinkConfig
 from fanin.ring.driver import RingDriver, RingMember
 from fanin.ring.facts import MAX_NODES, MIN_NODES, RingConfig
 from fanin.ring.groups import BARRIER, Groups
@@ -26,7 +27,6 @@ from fanin.sim.cosim.simulator import Group
 from fanin.sim.cosim.view import FrameFormat
 from fanin.sim.cosim.waves import Waveform
 from fanin.sim.learning.replica import Dataset, State
-from fanin.sim.network import LinkConfig
 from fanin.sim.ring.group_hosts import GroupHosts
 from fanin.sim.ring.hosts import Buffers, Hosts, HostsResult
 from fanin.sim.ring.rounds import RETRIES, TIMEOUT, JobSettings

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from fanin.base.tools import python_module
+from fanin.link import LinkConfig
 from fanin.ring.facts import RingConfig
 from fanin.sim.cosim import ranks
 from fanin.sim.cosim.clock import Clock
@@ -23,7 +24,7 @@ from fanin.sim.cosim.meeting import Centre, Channel, Report
 from fanin.sim.cosim.spawn import Processes, is_started
 from fanin.sim.cosim.state import Decision, State
 from fanin.sim.cosim.watch import Watch
-from fanin.sim.network import LinkConfig, Network
+from fanin.sim.network import Network
 from fanin.sim.ring.cosim import RingCosim
 from fanin.sim.switch.forward import Forwarder
 

@@ -13,12 +13,13 @@ import numpy.typing as npt
 
 from fanin.base.errors import CheckFailed
 from fanin.golden.aggregation import TransportTimeout, Values, Verdict, WorkerEndpoint
-from fanin.job import FIRST_JOB, SWITCH, Job, JobCounters, Member, worker_endpoint
+from fanin.job import FIRST_JOB, SWITCH, Job, JobCounters, Member, default_member
 from fanin.p4.aggregation import ProgramConfig
 from fanin.sim.network import Network, NetworkConfig
 from fanin.sim.switch.base import Switch
 from fanin.sim.switch.timers import Timers
 from fanin.sim.tree import SwitchTree, TreeNetwork
+from fanin.wire import ethernet
 from fanin.wire.aggregation import AggPacket, Kind, decode_payload, encode, header_length
 
 Int32 = npt.NDArray[np.int32]
@@ -83,14 +84,14 @@ def allreduce(
     settings: dict[str, Any] = {"link": network.link, "switch_ns": network.switch_ns, "seed": network.seed}
     links: Network
     if isinstance(switch, SwitchTree):
-        root, bits = switch.switches[0], [member.bitmap for member, _ in switch.tree.workers]
+        root, ends = switch.switches[0], switch.tree.workers
         links = TreeNetwork(tree=switch, **settings)
     else:
-        root, bits = switch, [1 << number for number in range(len(rows))]
+        root, ends = switch, tuple((default_member(number), SWITCH) for number in range(len(rows)))
         links = Network(switch=root, ports=len(rows), capture=capture, **settings)
     workers = [
-        Worker(number, program=program, network=network, values=row, bitmap=bit)
-        for number, (row, bit) in enumerate(zip(rows, bits, strict=True))
+        Worker(number, *end, program=program, network=network, values=row)
+        for number, (row, end) in enumerate(zip(rows, ends, strict=True))
     ]
     if not isinstance(switch, SwitchTree):
         switch.add_job(Job(FIRST_JOB, 0, program.slots, tuple(worker.member for worker in workers)))
@@ -122,12 +123,25 @@ def split_into_packets(contributions: Int32, values: int) -> npt.NDArray[np.int3
 
 
 class Worker:
-    """A worker's endpoint, its values, and the timers of its slots. Times in picoseconds."""
+    """A worker's endpoint, its values, and the timers of its slots. Times in picoseconds.
+
+    - ``number``: number of the worker, which is its port of the network.
+    - ``member``, ``switch``: the worker at its switch, and that switch's addresses.
+    - ``values``: a row per packet.
+    """
 
     def __init__(
-        self, number: int, *, program: ProgramConfig, network: NetworkConfig, values: Int32, bitmap: int
+        self,
+        number: int,
+        member: Member,
+        switch: ethernet.Endpoint,
+        *,
+        program: ProgramConfig,
+        network: NetworkConfig,
+        values: Int32,
     ):
-        self.member = Member(number, bitmap, worker_endpoint(number))
+        self.member = member
+        self.number, self._switch = number, switch
         self.values = values
         self.received: list[tuple[int, ...]] = []
         self.timers = Timers(network)
@@ -186,7 +200,7 @@ class Worker:
         try:
             packets = self.endpoint.timeout(slot)
         except TransportTimeout as error:
-            raise CheckFailed(f"worker {self.member.port}: {error}") from error
+            raise CheckFailed(f"worker {self.number}: {error}") from error
         self.retransmissions += len(packets)
         for packet in packets:
             self.timers.restart(packet.slot, now)
@@ -200,10 +214,8 @@ class Worker:
 
     def _frames(self, packets: Sequence[AggPacket]) -> list[bytes]:
         self.sent += len(packets)
-        source = self.member.endpoint
-        return [
-            encode(packet, encap=self._program.encap, source=source, destination=SWITCH) for packet in packets
-        ]
+        ends = {"source": self.member.endpoint, "destination": self._switch}
+        return [encode(packet, encap=self._program.encap, **ends) for packet in packets]
 
 
 class Simulation:
@@ -242,9 +254,9 @@ class Simulation:
 
     def _send(self, worker: Worker, frames: list[bytes], now: int) -> None:
         for frame in frames:
-            self._links.send(worker.member.port, frame, now)
+            self._links.send(worker.number, frame, now)
         for slot, deadline in worker.timers.unscheduled.items():
-            self._add(deadline, worker.member.port, slot)
+            self._add(deadline, worker.number, slot)
         worker.timers.unscheduled.clear()
 
     def _add(self, time: int, worker: int, event: bytes | int) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from fanin.base.errors import CheckFailed
 from fanin.golden.aggregation import TransportTimeout, Values
-from fanin.job import FIRST_JOB, SWITCH, Job, JobCounters, Member, SwitchCounters
+from fanin.job import FIRST_JOB, SWITCH, Job, JobCounters, Member, SwitchCounters, default_member
 from fanin.p4.aggregation import ProgramConfig
 from fanin.sim.network import Network, NetworkConfig
 from fanin.sim.switch.allreduce import AllReduceResult, Int32, Simulation, Worker, split_into_packets
@@ -158,7 +158,9 @@ class PublishedWorker(Worker):
     """A worker of algorithm 3, and the FAs that it has accepted."""
 
     def __init__(self, number: int, *, program: ProgramConfig, network: NetworkConfig, values: Int32):
-        super().__init__(number, program=program, network=network, values=values, bitmap=1 << number)
+        super().__init__(
+            number, default_member(number), SWITCH, program=program, network=network, values=values
+        )
         self._published = PublishedEndpoint(
             slots=program.slots, member=self.member.bitmap, retries=network.retries, values=program.values
         )

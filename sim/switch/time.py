@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from fanin.link import LinkConfig
 from fanin.p4.aggregation import ProgramConfig
-from fanin.sim.network import SWITCH_NS, LinkConfig
+from fanin.sim.network import SWITCH_NS
 from fanin.wire.aggregation import frame_length
 from fanin.wire.ethernet import AROUND_FRAME
 

@@ -1,8 +1,9 @@
 """The log of links: what it keeps of frames, that it is bounded, and that it agrees with what links count."""
 
+from fanin.link import LinkConfig
 from fanin.sim import link_log
 from fanin.sim.link_log import HEAD_BYTES, LinkLog, LinkLogWriter, LoggedFrame, read_link_log
-from fanin.sim.network import LinkConfig, LinkFaults, Network
+from fanin.sim.network import LinkFaults, Network
 from fanin.sim.switch.forward import Forwarder
 
 MACS = (0x020000000001, 0x020000000002)

@@ -8,7 +8,8 @@ from itertools import pairwise
 import pytest
 from scapy.utils import rdpcap
 
-from fanin.sim.network import Link, LinkConfig, Network, NetworkConfig
+from fanin.link import LinkConfig
+from fanin.sim.network import Link, Network, NetworkConfig
 from fanin.sim.pcap import PcapWriter
 from fanin.sim.switch.base import Switch
 from fanin.sim.switch.reference import ReferenceSwitch

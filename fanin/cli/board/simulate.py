@@ -11,7 +11,7 @@ from typing import Any
 
 from fanin.base.errors import InputError
 from fanin.boards.run.folder import SDRAM, BoardBuild, open_build
-from fanin.sim.network import FAULTS
+from fanin.link import FAULTS
 
 FIRST_ADDRESS = "127.0.0.2"
 MAX_PPM = 1000  # ten times Ethernet's limit

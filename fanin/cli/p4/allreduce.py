@@ -5,17 +5,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fanin.base.errors import InputError
 from fanin.cli.options import add_options
-from fanin.cli.p4.members import PUBLISHED, add_members, shape_of
+from fanin.cli.p4.members import PUBLISHED, add_members, check_protocol, shape_of
 from fanin.job import FIRST_JOB, SLOTS
+from fanin.link import FAULTS, HOST, LinkConfig, check_delay
 from fanin.runs.output import add_json, print_json, table
 from fanin.runs.shared_options import LinkOptions
-from fanin.sim.network import FAULTS, HOST, LinkConfig, NetworkConfig, check_delay
+from fanin.sim.network import NetworkConfig
 from fanin.sim.switch.base import SwitchKind
-from fanin.tree import Shape, tree_of, workers_of
+from fanin.tree import Tree, tree_of
 from fanin.wire.aggregation import DEFAULT_VALUES, VALUE_BITS, Encap, Protocol
 
 if TYPE_CHECKING:
@@ -40,7 +42,8 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         default=Protocol.P4SGD,
         help="switchml: the baseline; published: P4SGD's algorithms 2 and 3, whose mistakes are counted",
     )
-    add_members(parser, workers=4)
+    members = add_members(parser, workers=4)
+    members.add_argument("--tree", type=Path, metavar="TREE.toml", help="a tree of switches from a file")
     for option, default, metavar, meaning in (
         ("--operations", 1000, "N", "number of AllReduces, of one packet each"),
         ("--window", 16, "N", "most operations of a worker in flight, a power of two"),
@@ -77,18 +80,18 @@ def run(args: argparse.Namespace) -> int:
     print(table([list(row) for row in rows]))
     if figures["switches"]:
         print()
-        print(table(_levels(figures["switches"])))
+        print(table(_levels(figures["switches"], figures["levels"])))
     return 0
 
 
-def _levels(switches: Mapping[str, Mapping[str, int]]) -> list[list[str]]:
+def _levels(switches: Mapping[str, Mapping[str, int]], levels_of: Mapping[str, int]) -> list[list[str]]:
     """Return a table with the counters of the switches of each level, added up."""
     levels: dict[int, list[Mapping[str, int]]] = {}
     for name, counters in switches.items():
-        levels.setdefault(name.count("-"), []).append(counters)
+        levels.setdefault(levels_of[name], []).append(counters)
     rows = [["level", "switches", "results", "to parent", "to parent again", "duplicates", "stale"]]
     keys = ("results", "to_parent", "to_parent_again", "duplicate", "stale")
-    for level, counted in levels.items():
+    for level, counted in sorted(levels.items()):
         sums = [sum(counters[key] for counters in counted) for key in keys]
         rows.append([str(level) if level else "root", str(len(counted)), *(f"{value:,}" for value in sums)])
     return rows
@@ -102,9 +105,7 @@ def _measure(args: argparse.Namespace) -> dict[str, Any]:
     from fanin.sim.switch.make import make_switch, make_tree
     from fanin.sim.switch.published import published_allreduce
 
-    shape = shape_of(args)
-    program, network = _configuration(args, shape)
-    workers = workers_of(shape)
+    workers, program, network = _configuration(args)
     generator = np.random.default_rng(abs(args.seed))
     max_value = min(_MAX_VALUE, _MAX_SUM // workers)
     rows = generator.integers(-max_value, max_value, (workers, args.operations * args.values)).astype(np.int32)
@@ -122,6 +123,7 @@ def _measure(args: argparse.Namespace) -> dict[str, Any]:
         "protocol": str(args.protocol),
         "workers": workers,
         "racks": args.racks,
+        "tree": args.tree and str(args.tree),
         "operations": args.operations,
         "latency_ns": {
             "mean": float(latencies.mean()),
@@ -140,11 +142,29 @@ def _measure(args: argparse.Namespace) -> dict[str, Any]:
         "switch": result.counters.as_dict(),
         "switches": result.switches,
         "trunks": result.trunks,
+        "levels": network.tree.distances(lambda _: 1) if network.tree else {},
     }
 
 
-def _configuration(args: argparse.Namespace, shape: Shape) -> tuple[ProgramConfig, NetworkConfig]:
-    """Return the switch program and the network of the options. Raises InputError."""
+def _tree(args: argparse.Namespace, slots: int) -> Tree | None:
+    """Return the tree of the options, with so many slots; None for one switch.
+
+    Raises InputError, and ValueError for a shape out of range.
+    """
+    from fanin.p4.tree import check_udp, load_tree
+
+    if args.tree is None:
+        shape = shape_of(args)
+        return None if isinstance(shape, int) else tree_of(shape, job=FIRST_JOB, base=0, slots=slots)
+    check_protocol(args, "--tree")
+    tree: Tree = load_tree(args.tree).with_job(FIRST_JOB, 0, slots)
+    if args.encap == Encap.UDP:
+        check_udp(tree, args.tree)
+    return tree
+
+
+def _configuration(args: argparse.Namespace) -> tuple[int, ProgramConfig, NetworkConfig]:
+    """Return the number of workers, the switch program and the network of the options. Raises InputError."""
     from fanin.p4.aggregation import ProgramConfig
 
     if not 1 <= args.operations <= MAX_OPERATIONS:
@@ -155,11 +175,12 @@ def _configuration(args: argparse.Namespace, shape: Shape) -> tuple[ProgramConfi
         raise InputError(f"--window {args.window}: must be a power of two in 1…{max_window}")
     slots = args.window * protocol.slots_per_operation
     try:
-        tree = None if isinstance(shape, int) else tree_of(shape, job=FIRST_JOB, base=0, slots=slots)
+        tree = _tree(args, slots)
+        workers = len(tree.workers) if tree else int(args.workers)
         check_delay("link_ns", args.link_ns)
         program = ProgramConfig(
             protocol=protocol,
-            workers=tree.bits if tree else workers_of(shape),
+            workers=tree.bits if tree else workers,
             slots=slots,
             values=args.values,
             encap=Encap(args.encap),
@@ -176,4 +197,4 @@ def _configuration(args: argparse.Namespace, shape: Shape) -> tuple[ProgramConfi
         )
     except ValueError as error:
         raise InputError(str(error)) from error
-    return program, network
+    return workers, program, network

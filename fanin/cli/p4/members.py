@@ -10,8 +10,8 @@ from fanin.tree import Shape, parse_shape
 PUBLISHED = "published"  #: ``--protocol`` of P4SGD's algorithms 2 and 3, for one switch
 
 
-def add_members(parser: argparse.ArgumentParser, *, workers: int) -> None:
-    """Declare the options. ``workers``: the default number."""
+def add_members(parser: argparse.ArgumentParser, *, workers: int) -> argparse._MutuallyExclusiveGroup:
+    """Declare the options; return their group. ``workers``: the default number."""
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--workers", type=int, default=workers, metavar="W", help="members of the job at one switch"
@@ -19,6 +19,7 @@ def add_members(parser: argparse.ArgumentParser, *, workers: int) -> None:
     group.add_argument(
         "--racks", metavar="GxM", help="a tree of switches: 2x4 has two switches of four workers; 2x2x4, 1+2"
     )
+    return group
 
 
 def shape_of(args: argparse.Namespace) -> Shape:
@@ -29,8 +30,13 @@ def shape_of(args: argparse.Namespace) -> Shape:
         shape = parse_shape(args.racks)
     except ValueError as error:
         raise InputError(f"--racks: {error}") from error
+    check_protocol(args, "--racks")
+    return shape
+
+
+def check_protocol(args: argparse.Namespace, tree: str) -> None:
+    """Raise InputError for a protocol without trees. ``tree``: the option that asks for one."""
     if args.protocol == PUBLISHED:
         raise InputError(
-            "--racks: the published protocol has one switch; --protocol p4sgd and switchml have trees"
+            f"{tree}: the published protocol has one switch; --protocol p4sgd and switchml have trees"
         )
-    return shape

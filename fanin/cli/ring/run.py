@@ -51,8 +51,8 @@ def run(args: argparse.Namespace) -> int:
     """Add the gradients. Raises InputError for wrong files or options, CheckFailed if the RTL's sum differs."""
     import numpy as np
 
+    from fanin.link import LinkConfig
     from fanin.ring.golden.all_reduce import all_reduce
-    from fanin.sim.network import LinkConfig
     from fanin.sim.ring.time import RingTime
 
     if args.ports is not None:

@@ -13,8 +13,8 @@ from fanin.base.records import Record
 from fanin.cnn.parts import PlacedNetwork
 from fanin.cnn.run.options import CONNECTIONS, ENCAPS, FRAMES, RELIABLE, BuildOptions, ClusterOptions
 from fanin.cnn.training import Training
+from fanin.link import FAULTS, LinkConfig
 from fanin.runs.output import PCAP_FILE
-from fanin.sim.network import FAULTS, LinkConfig
 
 if TYPE_CHECKING:  # Amaranth takes a second to load
     from fanin.sim.cosim.waves import Waveform

@@ -27,6 +27,7 @@ from fanin.hdl.emission import kept_verilog
 from fanin.hdl.layers.components import ENDS, component_class
 from fanin.hdl.layers.node import ClusterNode
 from fanin.hdl.layers.registers import Direction
+from fanin.link import LinkConfig
 from fanin.planner.plan.network import PlannedNetwork
 from fanin.runs.output import DISSECTOR_FILE, LINK_LOG, PCAP_FILE
 from fanin.runs.ranks import MeetingTimes
@@ -37,7 +38,6 @@ from fanin.sim.cosim.arrays import Arith
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.dissector import link_dissector
 from fanin.sim.link_log import read_link_log
-from fanin.sim.network import LinkConfig
 from fanin.sim.pcap import append_capture
 from fanin.wire.ethernet import Encap
 

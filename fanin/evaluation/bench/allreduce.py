@@ -23,8 +23,9 @@ from fanin.evaluation.bench.nodes import CYCLE_NS
 from fanin.evaluation.bench.result import Result
 from fanin.evaluation.origins.graph import identifier
 from fanin.glm.facts import MICRO_BATCH, PRESETS, GlmConfig, TrainShape
+from fanin.link import LinkConfig
 from fanin.sim.glm.course import TrainRun
-from fanin.sim.network import LinkConfig, NetworkConfig
+from fanin.sim.network import NetworkConfig
 from fanin.wire.aggregation import Protocol, frame_length
 
 NAME = "allreduce"

@@ -20,9 +20,9 @@ from fanin.cnn.parts import PlacedNetwork
 from fanin.cnn.training import Job
 from fanin.evaluation.bench.figure import Figure, outputs, write
 from fanin.evaluation.bench.result import Result
+from fanin.link import LinkConfig
 from fanin.sim.cnn.cosim import ClusterCosim, JobFailed
 from fanin.sim.cnn.epochs import Epoch
-from fanin.sim.network import LinkConfig
 
 NETWORK, DEVICES = "tiny", "aaabcaaaaa"  # device of each stage; conv and bias have separate devices
 GBPS, MEMORY_GBPS = 40.0, 50.0

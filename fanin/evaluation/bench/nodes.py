@@ -19,9 +19,10 @@ from fanin.fixed import Loss
 from fanin.glm.facts import MICRO_BATCH, PRESETS, GlmConfig, Partitioning, TrainShape
 from fanin.hbm import Hbm
 from fanin.hdl.glm.backward import backward_latency
+from fanin.link import LinkConfig
 from fanin.sim.glm.cosim import Cosim
 from fanin.sim.glm.course import TrainRun
-from fanin.sim.network import LinkConfig, NetworkConfig
+from fanin.sim.network import NetworkConfig
 from fanin.sim.switch.operations import times_of
 from fanin.wire.aggregation import MAX_VALUES, Protocol
 

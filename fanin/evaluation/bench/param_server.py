@@ -20,10 +20,10 @@ from fanin.hdl.param_server.scanner import Scanner
 from fanin.hdl.param_server.server import ParamServer
 from fanin.hdl.param_server.streamed_reads import StreamedReads
 from fanin.hdl.param_server.update import UpdateLanes
+from fanin.link import LinkConfig
 from fanin.param_server.facts import ParamServerConfig, RowLayout
 from fanin.rdma.facts import MAX_PAYLOAD, RdmaConfig
 from fanin.sim.learning.learner import NoTraining
-from fanin.sim.network import LinkConfig
 from fanin.sim.param_server.cosim import ParamServerCosim
 from fanin.sim.param_server.costs import PACKET_OVERHEAD, Compute, Costs
 from fanin.sim.param_server.hosts import WildRun

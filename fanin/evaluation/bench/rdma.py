@@ -22,8 +22,8 @@ from fanin.hdl.rdma.requester import Requester
 from fanin.hdl.rdma.responder import Responder
 from fanin.hdl.rdma.store import PayloadStore
 from fanin.hdl.rdma.transmitter import Transmitter
+from fanin.link import LinkConfig
 from fanin.rdma.facts import FIRST_QUEUE_PAIR, Ending, RdmaConfig, Region, Write
-from fanin.sim.network import LinkConfig
 from fanin.sim.rdma.cosim import Pair, RdmaCosim, RdmaRun
 from fanin.wire.ethernet import AROUND_FRAME
 from fanin.wire.rdma import ICRC_BYTES, Opcode, header_bytes

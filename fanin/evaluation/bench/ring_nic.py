@@ -9,10 +9,10 @@ import numpy as np
 from fanin.evaluation.bench.result import Result, number
 from fanin.evaluation.bench.ring_rtl import TIMEOUT, wrong_values
 from fanin.hdl.ring.share import OVERHEAD
+from fanin.link import LinkConfig
 from fanin.ring.facts import RingConfig
 from fanin.ring.golden import all_reduce
 from fanin.sim.cosim.clock import port_rate
-from fanin.sim.network import LinkConfig
 from fanin.sim.ring.cosim import RingCosim, RingRun
 from fanin.sim.ring.flow import Flow
 

@@ -15,9 +15,9 @@ from fanin.evaluation.bench.result import Result, number
 from fanin.hdl.arith.fp32 import FP32Adder
 from fanin.hdl.codec.make import make_compressor, make_decompressor
 from fanin.hdl.ring.node import RingNode
+from fanin.link import LinkConfig
 from fanin.ring.facts import PRESETS, RingConfig
 from fanin.ring.golden import all_reduce
-from fanin.sim.network import LinkConfig
 from fanin.sim.ring.cosim import RingCosim, RingRun
 from fanin.sim.ring.loss import RingLoss
 from fanin.sim.ring.time import RingTime

@@ -32,8 +32,8 @@ from fanin.evaluation.models import smart_nic
 from fanin.evaluation.models import smart_nic_paper as paper
 from fanin.evaluation.models.smart_nic import NIC, WORKER, SmartNic, Worker
 from fanin.evaluation.origins.graph import identifier
+from fanin.link import LinkConfig
 from fanin.ring.facts import PRESETS, RingConfig
-from fanin.sim.network import LinkConfig
 from fanin.sim.ring import timeline
 from fanin.sim.ring.model import World
 from fanin.sim.ring.profile import WorkerProfile

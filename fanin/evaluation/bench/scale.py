@@ -27,11 +27,12 @@ from fanin.evaluation.bench.page import table
 from fanin.evaluation.bench.result import Result
 from fanin.fixed import Loss
 from fanin.glm.facts import PRESETS, TrainShape
+from fanin.link import LinkConfig
 from fanin.runs.output import check_writable
 from fanin.sim.cosim.clock import Clock, period_of
 from fanin.sim.cosim.meeting import window
 from fanin.sim.glm.cosim import Cosim
-from fanin.sim.network import SWITCH_NS, LinkConfig, min_trip_ps
+from fanin.sim.network import SWITCH_NS, min_trip_ps
 from fanin.sim.scale.model import Costs, Load
 from fanin.sim.scale.point import RunMeasurement, rank_cost
 

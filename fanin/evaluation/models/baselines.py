@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.glm.facts import PRESETS, TrainShape
+from fanin.link import LinkConfig
 from fanin.sim.glm.data import TABLE_II
 from fanin.sim.glm.time import EpochTime
-from fanin.sim.network import LinkConfig, NetworkConfig
+from fanin.sim.network import NetworkConfig
 
 Float64 = npt.NDArray[np.float64]
 

@@ -66,7 +66,10 @@ def write_result(
     tables = option_tables(GlmOptions, values, lacking(options))
     write_file(folder / REPORT_FILE, train_page(result, tables))
     if (folder / PCAP_FILE).exists():
-        write_file(folder / TRACE_FILE, train_trace(result, read_capture(folder / PCAP_FILE)))
+        network = result.training.network
+        below = [] if network.ports else _tree_names(PCAP_FILE, network.tree)
+        frames = [read_capture(folder / name) for name in (PCAP_FILE, *below)]
+        write_file(folder / TRACE_FILE, train_trace(result, frames))
     return write_json(folder, {**result.as_json(), **recovery})
 
 

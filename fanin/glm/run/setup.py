@@ -13,6 +13,7 @@ from fanin.glm.run.boards import read_boards
 from fanin.glm.run.options import MEMORY, PORTS, GlmOptions
 from fanin.glm.run.trees import tree_of_options
 from fanin.hbm import MEMORIES, Hbm
+from fanin.link import FAULTS, HOST, LinkConfig, check_delay
 from fanin.runs.call import Call
 from fanin.runs.option import Trait
 from fanin.runs.pairs import number_of, parse_named_stops
@@ -24,16 +25,7 @@ from fanin.sim.glm.data import Dataset
 from fanin.sim.glm.recipes import rate_of
 from fanin.sim.glm.result import GlmTraining, check_timeout
 from fanin.sim.glm.train import Trainer, trainers
-from fanin.sim.network import (
-    BOARDS_TIMEOUT_NS,
-    FAULTS,
-    HOST,
-    LONGEST_TIMEOUT_NS,
-    PORTS_TIMEOUT_NS,
-    LinkConfig,
-    NetworkConfig,
-    check_delay,
-)
+from fanin.sim.network import BOARDS_TIMEOUT_NS, LONGEST_TIMEOUT_NS, PORTS_TIMEOUT_NS, NetworkConfig
 from fanin.sim.nic.pace import MAX_SLOWDOWN
 from fanin.tree import Tree
 from fanin.wire.aggregation import Encap

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fanin.base.errors import InputError
 from fanin.glm.facts import PRESETS
 from fanin.glm.run.options import GlmOptions
 from fanin.job import FIRST_JOB
-from fanin.p4.tree import load_tree
+from fanin.p4.tree import check_udp, load_tree
 from fanin.sim.nic.agreement import SLOTS as AGREEMENT_SLOTS
 from fanin.sim.switch.base import SwitchKind
 from fanin.tree import Tree, parse_shape, tree_of
 from fanin.wire.aggregation import Encap
-from fanin.wire.ethernet import UDP_PORT
 
 
 def tree_of_options(options: GlmOptions) -> Tree | None:
@@ -20,7 +21,7 @@ def tree_of_options(options: GlmOptions) -> Tree | None:
         tree, given = _from_shape(options, options.racks), f"--racks {options.racks}"
     elif options.tree is not None:
         tree, given = load_tree(options.tree), f"--tree {options.tree}"
-        _check_file(options, tree, given)
+        _check_file(options, tree, options.tree)
     else:
         return None
     workers = len(tree.workers)
@@ -39,19 +40,12 @@ def _from_shape(options: GlmOptions, text: str) -> Tree:
         raise InputError(f"--racks: {error}") from error
 
 
-def _check_file(options: GlmOptions, tree: Tree, given: str) -> None:
+def _check_file(options: GlmOptions, tree: Tree, path: Path) -> None:
     """Raise InputError for a file that contradicts the options."""
-    slots = tree.root.part.slots
+    slots, given = tree.root.part.slots, f"--tree {path}"
     if "slots" in options.given and options.slots != slots:
         raise InputError(f"--slots {options.slots}: {given} has {slots}")
     if options.worker is not None and slots < 2 * AGREEMENT_SLOTS:
         raise InputError(f"--worker: {given} has {slots} slots; separate workers need {2 * AGREEMENT_SLOTS}")
     if options.encap is Encap.UDP:
-        for name, endpoint in tree.endpoints.items():
-            if not endpoint.ip:
-                raise InputError(f"--encap udp: {given}: {name} has no ip")
-            if endpoint.port != UDP_PORT:
-                raise InputError(
-                    f"--encap udp: {given}: udp_port of {name} must be {UDP_PORT}, not {endpoint.port}: "
-                    "a node sends and receives at the switch's port"
-                )
+        check_udp(tree, path)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fanin.base.errors import CheckFailed, InputError
 from fanin.evaluation.models.rdma_wild import PAPER, cluster
+from fanin.link import LinkConfig
 from fanin.param_server.facts import Algorithm, ParamServerConfig, PushAfter
 from fanin.param_server.run.options import BUNDLED, RANDOM_FEATURES, RTL, ParamServerOptions
 from fanin.param_server.run.stragglers import parse_stragglers
@@ -20,7 +21,6 @@ from fanin.runs.pairs import parse_stops
 from fanin.runs.ranks import check_nodes, refuse_ranks
 from fanin.sim.learning.learner import Learner, Shards, Training
 from fanin.sim.learning.workloads import Workload, build, load, source_of
-from fanin.sim.network import LinkConfig
 from fanin.sim.param_server import events, training
 from fanin.sim.param_server.costs import DESIGN, WORD_BITS, Compute
 from fanin.sim.param_server.recipes import recipes_of

@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 
 from fanin.base.errors import CheckFailed
+from fanin.link import LinkConfig
 from fanin.ring.page.inceptionn_trace import inceptionn_trace
 from fanin.ring.run.backend import Outputs, Progress, Result
 from fanin.sim.inceptionn.hosts import Plan
 from fanin.sim.learning.references import References
 from fanin.sim.learning.replica import DataParallel, Dataset, State, train
 from fanin.sim.link_log import LinkLog
-from fanin.sim.network import LinkConfig
 
 PARTS = ("compute", "sum", "update", "communicate")
 

@@ -12,6 +12,7 @@ from fanin.codec.facts import CodecConfig, Inceptionn
 from fanin.codec.run.options import PARAMETERS, as_options, optional_configuration
 from fanin.golden.mlp import Mlp
 from fanin.inceptionn.facts import Topology
+from fanin.link import FAULTS, LinkConfig
 from fanin.ring.groups import Groups, Scheme
 from fanin.ring.run.backend import Backend
 from fanin.ring.run.inceptionn import InceptionnRtl
@@ -38,7 +39,6 @@ from fanin.sim.inceptionn.hosts import Plan
 from fanin.sim.learning.mlp import Samples, classes_of
 from fanin.sim.learning.replica import DataParallel, Dataset, State
 from fanin.sim.learning.workloads import load, source_of
-from fanin.sim.network import FAULTS, LinkConfig
 from fanin.sim.ring.profile import WorkerProfile
 from fanin.sim.ring.schedule import Schedule
 from fanin.sim.ring.training import RingTraining

@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass, replace
 
 from fanin.base.errors import CheckFailed
 from fanin.evaluation.models.smart_nic_paper import fitted
+from fanin.link import LinkConfig
 from fanin.ring.page.trace import ring_trace
 from fanin.ring.run.backend import Outputs, Progress, Result
 from fanin.sim.learning.references import References
 from fanin.sim.learning.replica import DataParallel, Dataset, State, train
 from fanin.sim.link_log import LinkLog
-from fanin.sim.network import LinkConfig
 from fanin.sim.ring.groups_time import exchange_seconds
 from fanin.sim.ring.model import nic_seconds, on_cores, run_model
 from fanin.sim.ring.training import Outcome, RingTraining, references

@@ -14,6 +14,7 @@ from fanin.p4.aggregation import ProgramConfig
 from fanin.p4.deployment import load_deployment
 from fanin.sim.network import NetworkConfig
 from fanin.tree import tree_of
+from tests.fanin.report.traces import read
 from tests.support import slow
 
 OPTIONS = ["breast_cancer", "--preset", "tiny", "--racks", "2x2"]
@@ -63,13 +64,32 @@ def test_each_switchs_frames_replay_on_its_own(folder, name, capsys):
     assert capsys.readouterr().out.splitlines()[-1].endswith(" equal, 0 differ")
 
 
-def test_the_trace_names_the_roots_members(folder):
-    names = {
-        event["args"].get("name")
-        for event in json.loads((folder / "trace.json").read_text())["traceEvents"]
-        if event["ph"] == "M"
-    }
-    assert {"from switch-0", "from switch-1", "to switch-0", "to switch-1"} <= names
+def test_the_trace_has_every_level(folder):
+    """Each switch is a process, leaves first; a sum at a leaf takes longer than that at the root in it."""
+    slices = read((folder / "trace.json").read_text()).slices
+    processes = list(dict.fromkeys(process for process, _ in slices))
+    assert sorted(processes) == sorted(
+        [
+            *(f"node {number}" for number in range(4)),
+            *("switch-1", "switch-0", "switch"),
+            *("AllReduce", "AllReduce at switch-0", "AllReduce at switch-1"),
+        ]
+    )
+    tracks = {(process, track.split(" (")[0]) for process, track in slices}
+    ends = {"switch": ("switch-0", "switch-1"), "switch-0": ("node 0", "node 1", "switch")}
+    for switch, peers in ends.items():
+        found = {track for process, track in tracks if process == switch}
+        assert found == {f"{way} {peer}" for way in ("from", "to") for peer in peers}
+    names = {name for name, *_ in slices["switch-0", "from switch"]}
+    assert names <= {"RESULT", "CONFIRM", "RESULT again", "CONFIRM again"}
+    root, *leaves = (
+        {name: (begin, end) for name, begin, end, _ in slices[f"AllReduce{where}", "slot 0"]}
+        for where in ("", " at switch-0", " at switch-1")
+    )
+    assert all(leaf.keys() == root.keys() for leaf in leaves)
+    for name, (begin, end) in root.items():
+        assert min(leaf[name][0] for leaf in leaves) < begin, "a leaf has AGGs before the root"
+        assert all(end < leaf[name][1] for leaf in leaves), "the root has the sum before the leaves"
 
 
 def test_a_stopped_worker_and_a_resumed_run(tmp_path, folder):

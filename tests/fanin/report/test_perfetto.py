@@ -8,10 +8,11 @@ import numpy as np
 from fanin.glm.facts import PRESETS
 from fanin.glm.page.trace import train_trace
 from fanin.job import SWITCH, worker_endpoint
+from fanin.link import LinkConfig
 from fanin.report import perfetto
 from fanin.report.perfetto import Trace
 from fanin.sim.glm.course import Timeline
-from fanin.sim.network import LinkConfig, NetworkConfig
+from fanin.sim.network import NetworkConfig
 from fanin.wire.aggregation import AggPacket, Encap, Kind, encode
 from tests.fanin.report.traces import read
 
@@ -127,7 +128,7 @@ FRAMES = [
 
 
 def test_micro_batches_packets_and_sums_of_a_training():
-    trace = read(train_trace(_result(), FRAMES))
+    trace = read(train_trace(_result(), [FRAMES]))
     found = trace.slices
     wire = (len(FRAMES[0][1]) + 8 + 4) * 8 / 10
     times = {track: [(name, begin, end) for name, begin, end, _ in each] for track, each in found.items()}
@@ -151,7 +152,7 @@ def test_micro_batches_packets_and_sums_of_a_training():
 
 
 def test_bars_of_packets_follow_the_least_frame_of_hosts():
-    found = read(train_trace(_result(frame_bytes=256), FRAMES)).slices
+    found = read(train_trace(_result(frame_bytes=256), [FRAMES])).slices
     wire = (256 + 8 + 4) * 8 / 10
     _, begin, end, _ = found["switch", "from node 1"][0]
     assert (begin, end) == (round(1200 - wire), 1200)
@@ -163,12 +164,12 @@ def test_frames_that_are_no_packets_are_left_out():
     unknown = bytearray(FRAMES[0][1])
     unknown[14] |= 0x0F  # the kind, behind Ethernet's header
     others = [(900, b"\2" * 20), (950, bytes(unknown)), *FRAMES]
-    assert train_trace(_result(), others) == train_trace(_result(), FRAMES)
+    assert train_trace(_result(), [others]) == train_trace(_result(), [FRAMES])
 
 
 def test_frames_beyond_the_most_are_counted(monkeypatch):
     monkeypatch.setattr(perfetto, "MAX_EVENTS", 3)
-    found = read(train_trace(_result(data_parallel=True), FRAMES))
+    found = read(train_trace(_result(data_parallel=True), [FRAMES]))
     assert found.notes == {"frames left out": 5}
     assert sum(len(each) for track, each in found.slices.items() if track[0] == "switch") == 3
     assert ("node 1", "communication") not in found.slices

@@ -12,8 +12,8 @@ import torch
 
 from fanin.codec.golden.codecs import roundtrip
 from fanin.golden import scaled
+from fanin.link import LinkConfig
 from fanin.ring.golden.all_reduce import all_reduce
-from fanin.sim.network import LinkConfig
 from fanin.sim.ring.time import RingTime
 from tests.fanin.torch import group_ranks
 from tests.fanin.torch.ranks import gradients

@@ -23,11 +23,11 @@ from fanin.hdl.boards.top import PHY_RESET_MS
 from fanin.host.board import BoardClient
 from fanin.host.driver import Batch
 from fanin.job import SWITCH, worker_endpoint
+from fanin.link import LinkConfig
 from fanin.sim.boards.board import STARTED_PS, Boards
 from fanin.sim.boards.crossings import check_crossings
 from fanin.sim.boards.hosts import BoardAddress, UdpHost
 from fanin.sim.boards.world import World
-from fanin.sim.network import LinkConfig
 from fanin.wire.arp import Operation, encode_arp
 from fanin.wire.control import CONTROL_PORT
 from fanin.wire.ethernet import Endpoint

@@ -9,10 +9,10 @@ import pytest
 
 from fanin.cli.main import main
 from fanin.job import SWITCH
+from fanin.link import LinkConfig
 from fanin.sim.boards.board import Boards
 from fanin.sim.boards.hosts import BoardAddress, UdpHost
 from fanin.sim.boards.world import World
-from fanin.sim.network import LinkConfig
 from fanin.wire.control import CONTROL_PORT
 from fanin.wire.ethernet import UDP_PORT
 from tests.sim.boards.builds import build

@@ -12,9 +12,9 @@ from dataclasses import replace
 import pytest
 
 from fanin.base.errors import InputError
+from fanin.link import LinkConfig
 from fanin.sim.boards.hosts import BoardAddress, QueueHost, TapHost, UdpHost, addresses
 from fanin.sim.boards.world import AWAKE_PS, MacSwitch, World
-from fanin.sim.network import LinkConfig
 from fanin.wire.arp import ARP, Operation, encode_arp
 from fanin.wire.control import ControlFrame, Kind, encode_control, hello_request
 from fanin.wire.ethernet import ETHERNET, Endpoint, encode_udp

@@ -15,10 +15,11 @@ from fanin.cnn.flow.verdict import find_deadlock
 from fanin.cnn.training import Job
 from fanin.hdl.net.link.job import LinkFailure
 from fanin.host.causes import cause_of
+from fanin.link import LinkConfig
 from fanin.sim.cnn.cosim import ClusterCosim, JobFailed
 from fanin.sim.cnn.epochs import Epoch
 from fanin.sim.cnn.hosts import Cut
-from fanin.sim.network import SWITCH_NS, LinkConfig
+from fanin.sim.network import SWITCH_NS
 from tests.sim.cnn.trial import FRAMES, THREE, Trial
 from tests.support import new_seed, slow
 

@@ -13,9 +13,9 @@ from fanin.cnn.golden.network import GoldenNetwork, initial_state
 from fanin.cnn.training import Job
 from fanin.hdl.layers.registers import Failure
 from fanin.job import worker_endpoint
+from fanin.link import LinkConfig
 from fanin.sim.cnn.device import load_states
 from fanin.sim.cosim.program import HostProgram
-from fanin.sim.network import LinkConfig
 from tests.sim.cnn.trial import THREE
 from tests.support import new_seed
 

@@ -4,8 +4,8 @@ import pytest
 
 from fanin.cnn.examples import EXAMPLES
 from fanin.cnn.parts import PlacedNetwork
+from fanin.link import LinkConfig
 from fanin.sim.cnn.timeout import link_timeout
-from fanin.sim.network import LinkConfig
 from fanin.wire.ethernet import Encap
 
 PERIOD = 10_000  # ps

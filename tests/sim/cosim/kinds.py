@@ -4,10 +4,10 @@ import functools
 
 import numpy as np
 
+from fanin.link import LinkConfig
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import RunRequest
 from fanin.sim.cosim.simulator import Group
-from fanin.sim.network import LinkConfig
 from fanin.sim.switch.forward import Forwarder
 from tests.sim.cosim import copy_node, scan_node
 from tests.sim.cosim.copy_node import CopyNode, mac

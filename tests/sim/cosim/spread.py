@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
+from fanin.link import LinkConfig
 from fanin.sim.cosim import ranks
 from fanin.sim.cosim.cluster import Cluster
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase
 from fanin.sim.cosim.simulator import Group, SimulationFailed
-from fanin.sim.network import LinkConfig
 from fanin.sim.switch.base import Job, Member
 from fanin.sim.switch.operations import Operations
 from fanin.sim.switch.reference import ReferenceSwitch

@@ -11,6 +11,7 @@ from fanin.fixed import Loss
 from fanin.glm.facts import PRESETS, Partitioning, TrainShape
 from fanin.golden.mlp import Mlp
 from fanin.hbm import HBM2
+from fanin.link import LinkConfig
 from fanin.param_server.facts import Algorithm, PushAfter, Receivers
 from fanin.rdma.facts import FIRST_QUEUE_PAIR, RdmaConfig, Region, Write
 from fanin.ring.facts import PRESETS as RING_PRESETS
@@ -22,7 +23,7 @@ from fanin.sim.learning.learner import Training
 from fanin.sim.learning.mlp import load_digits
 from fanin.sim.learning.replica import DataParallel, Dataset, State
 from fanin.sim.learning.workloads import build, load
-from fanin.sim.network import LinkConfig, NetworkConfig
+from fanin.sim.network import NetworkConfig
 from fanin.sim.param_server.cosim import ParamServerCosim
 from fanin.sim.param_server.costs import DESIGN, Compute
 from fanin.sim.param_server.training import TrainingJob

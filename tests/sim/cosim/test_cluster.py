@@ -8,11 +8,11 @@ import pytest
 from fanin.base.errors import InputError
 from fanin.hdl.bus.register_map import Field, Register, RegisterMap
 from fanin.host.driver import BaseDriver
+from fanin.link import LinkConfig
 from fanin.sim.cosim.cluster import Cluster, Reads, check_identities
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase
 from fanin.sim.cosim.simulator import SimulationFailed
-from fanin.sim.network import LinkConfig
 from tests.sim.cosim import scan_node
 from tests.sim.cosim.kinds import NODES, SCAN, SPLIT, copy, groups, scan, send
 

@@ -4,9 +4,10 @@ from operator import attrgetter
 
 import pytest
 
+from fanin.link import LinkConfig
 from fanin.sim.cosim.clock import Clock
 from fanin.sim.cosim.exchange import Exchange, SentFrame, TakenFrame
-from fanin.sim.network import LinkConfig, Network
+from fanin.sim.network import Network
 from fanin.sim.switch.base import Job, Member
 from fanin.sim.switch.operations import Operations, Step
 from fanin.sim.switch.reference import ReferenceSwitch

@@ -9,10 +9,10 @@ from scapy.utils import rdpcap
 from fanin.codec.facts import Inceptionn
 from fanin.codec.golden.packet import receive, transmit
 from fanin.hdl.codec.nic.nic import InceptionnNic
+from fanin.link import LinkConfig
 from fanin.sim.cosim.cluster import Cluster
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.simulator import Group, SimulationFailed, Simulator
-from fanin.sim.network import LinkConfig
 from tests.fanin.codec.golden.packets import frame_of, gradients
 from tests.sim.cosim import kinds
 from tests.sim.cosim.copy_node import CopyNode, mac

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from fanin.base.errors import CheckFailed
+from fanin.link import LinkConfig
 from fanin.sim.cosim.live import MAX_IDLE_SKIPS, SimulationError
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase
 from fanin.sim.cosim.simulator import SimulationFailed, Simulator
-from fanin.sim.network import LinkConfig
 from tests.sim.cosim import copy_node, scan_node
 from tests.sim.cosim.kinds import NODES, SCAN, SPLIT, copy, groups, request, scan, send
 

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from fanin.base.errors import InputError
+from fanin.link import LinkConfig
 from fanin.sim.cosim.clock import Clock
 from fanin.sim.cosim.meeting import MAX_WINDOW, window
 from fanin.sim.cosim.ranks import spread
 from fanin.sim.cosim.run import RunResult
-from fanin.sim.network import SWITCH_NS, LinkConfig, min_trip_ps
+from fanin.sim.network import SWITCH_NS, min_trip_ps
 from tests.sim.cosim.spread import NODES, OPERATIONS, Ordered
 from tests.support import new_seed, slow
 

@@ -12,11 +12,11 @@ import scapy.layers.l2  # noqa: F401  (what a frame is)
 from scapy.utils import rdpcap
 
 from fanin.hbm import HBM2
+from fanin.link import LinkConfig
 from fanin.sim.cosim.process import result_of
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import EVENT, Phase, RunRequest
 from fanin.sim.cosim.simulator import Group, SimulationFailed, Simulator
-from fanin.sim.network import LinkConfig
 from fanin.sim.switch.base import Job, Member
 from fanin.sim.switch.operations import Operations, Step
 from fanin.sim.switch.reference import ReferenceSwitch

@@ -8,6 +8,7 @@ import pytest
 import pywellen
 
 from fanin.base.errors import InputError
+from fanin.link import LinkConfig
 from fanin.sim.capture import read_capture
 from fanin.sim.cosim.cluster import Cluster
 from fanin.sim.cosim.program import HostProgram
@@ -17,7 +18,6 @@ from fanin.sim.cosim.view import FrameFormat
 from fanin.sim.cosim.wave_views import gtkwave, surfer
 from fanin.sim.cosim.waves import Waveform, check_complete, span
 from fanin.sim.cosim.window import Window
-from fanin.sim.network import LinkConfig
 from fanin.sim.switch.base import Job, Member
 from fanin.sim.switch.reference import ReferenceSwitch
 from fanin.wire.aggregation import AGGREGATION, Encap, Kind, header_length

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fanin.hbm import HBM2
+from fanin.link import LinkConfig
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, RunRequest
 from fanin.sim.cosim.simulator import Group, SimulationFailed, Simulator
-from fanin.sim.network import LinkConfig
 from fanin.sim.switch.forward import Forwarder
 from tests.sim.cosim.copy_node import REGISTERS, WIDTH, CopyNode, mac
 

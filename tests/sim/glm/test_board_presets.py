@@ -10,8 +10,9 @@ from fanin import fixed
 from fanin.fixed import Loss
 from fanin.glm.facts import PRESETS, TrainShape
 from fanin.glm.golden.train import train
+from fanin.link import LinkConfig
 from fanin.sim.glm.cosim import Cosim
-from fanin.sim.network import LinkConfig, NetworkConfig
+from fanin.sim.network import NetworkConfig
 from tests.support import new_seed
 
 pytestmark = [pytest.mark.verilator, pytest.mark.slow]

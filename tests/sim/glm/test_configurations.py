@@ -20,11 +20,12 @@ from fanin.glm.golden.train import train
 from fanin.hdl.glm.node_registers import FAULT_COUNTERS
 from fanin.job import FIRST_JOB, SWITCH, worker_endpoint
 from fanin.job import SLOTS as SWITCH_SLOTS
+from fanin.link import LinkConfig
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, RunRequest
 from fanin.sim.cosim.simulator import Group, SimulationFailed, Simulator
 from fanin.sim.glm.cosim import Cosim
-from fanin.sim.network import LinkConfig, NetworkConfig
+from fanin.sim.network import NetworkConfig
 from fanin.sim.switch.base import Job, Member
 from fanin.sim.switch.reference import ReferenceSwitch
 from fanin.wire.aggregation import (

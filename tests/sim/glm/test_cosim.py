@@ -11,9 +11,10 @@ from fanin.base.errors import InputError
 from fanin.fixed import Loss
 from fanin.glm.facts import PRESETS, TrainShape
 from fanin.glm.golden.train import train
+from fanin.link import LinkConfig
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.glm.cosim import Cosim
-from fanin.sim.network import LinkConfig, NetworkConfig
+from fanin.sim.network import NetworkConfig
 from tests.support import new_seed, slow
 
 pytestmark = pytest.mark.verilator

@@ -6,9 +6,9 @@ import functools
 import numpy as np
 import pytest
 
+from fanin.link import LinkConfig
 from fanin.sim.cosim.cluster import Cluster
 from fanin.sim.cosim.simulator import Group
-from fanin.sim.network import LinkConfig
 from tests.hdl.glm.faulty_node import MEMORY, FaultyGlmNode
 from tests.hdl.glm.test_life import NODES
 from tests.sim.glm.life import World

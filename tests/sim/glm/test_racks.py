@@ -7,10 +7,11 @@ from fanin import fixed
 from fanin.fixed import Loss
 from fanin.glm.facts import PRESETS, TrainShape
 from fanin.glm.golden.train import train
+from fanin.link import LinkConfig
 from fanin.sim.capture import read_capture
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.glm.cosim import Cosim
-from fanin.sim.network import LinkConfig, NetworkConfig
+from fanin.sim.network import NetworkConfig
 from fanin.sim.switch.base import SwitchKind
 from fanin.tree import parse_shape, tree_of
 from tests.support import new_seed, slow

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,10 @@ from fanin.base.errors import InputError
 from fanin.cli.main import main
 from fanin.fixed import Loss
 from fanin.glm.facts import PRESETS, TrainShape
+from fanin.link import LinkConfig
 from fanin.sim.glm.cosim import Cosim
 from fanin.sim.glm.time import EpochTime
-from fanin.sim.network import LinkConfig, NetworkConfig
+from fanin.sim.network import NetworkConfig
 from fanin.tree import MAX_LEVELS, levels_of, parse_shape, tree_of, workers_of
 from tests.support import slow
 
@@ -35,9 +37,10 @@ def rows(heading):
     return [[cell.strip(" `%").replace(",", "") for cell in line.strip("| ").split(" | ")] for line in lines]
 
 
-def measure(cosim, text, columns, samples):
+def measure(cosim, text, columns, samples, trunk=None):
     """Train an epoch of random data in RTL on a tree; return the run and the time model of the same."""
     node, tree = cosim.config, tree_of(parse_shape(text), job=1, base=0, slots=cosim.config.slots)
+    tree = replace(tree, switches=tuple(replace(each, link=trunk or {}) for each in tree.switches))
     workers = len(tree.workers)
     shape = TrainShape(node=node, workers=workers, samples=samples, columns=columns, batch=BATCH)
     rng = np.random.default_rng(0)
@@ -48,7 +51,8 @@ def measure(cosim, text, columns, samples):
     run = cosim.train(
         shape, features, labels, loss=Loss.LOGISTIC, rate=rate, epochs=1, network=network, models=False
     )
-    return run, epoch(workers, columns, samples=samples, levels=tree.levels, node=node.name)
+    model = epoch(workers, columns, samples=samples, levels=tree.levels, node=node.name)
+    return run, replace(model, trunk=trunk and LinkConfig(**trunk))
 
 
 def check(run, model, error):
@@ -72,6 +76,15 @@ def u280():
 @pytest.mark.parametrize("text", ["2x2", *slow("4", "1+3", "2x1x2", "1x2x1x2")])
 def test_nodes_of_one_engine_take_the_models_time(demo, text):
     check(*measure(demo, text, columns=257, samples=130), error=0.03)
+
+
+@pytest.mark.verilator
+@pytest.mark.parametrize("text", ["2x2", *slow("2x1x2")])
+def test_links_between_switches_take_the_models_time(demo, text):
+    trunk = {"gbps": 400, "delay_ns": 700}
+    run, model = measure(demo, text, columns=257, samples=130, trunk=trunk)
+    check(run, model, error=0.03)
+    assert model.cycles > 1.05 * replace(model, trunk=None).cycles
 
 
 @pytest.mark.slow

@@ -5,7 +5,8 @@ import itertools
 
 from fanin.codec.golden import packet
 from fanin.job import worker_endpoint
-from fanin.sim.network import LinkConfig, Network
+from fanin.link import LinkConfig
+from fanin.sim.network import Network
 from fanin.sim.switch.forward import Forwarder
 
 

@@ -14,6 +14,7 @@ from fanin.codec.facts import Inceptionn
 from fanin.codec.golden.exchange import Wire, count_weights, exchange
 from fanin.golden.mlp import Mlp
 from fanin.inceptionn.facts import Leg, Topology
+from fanin.link import LinkConfig
 from fanin.ring.groups import Scheme
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.inceptionn import training
@@ -22,7 +23,6 @@ from fanin.sim.inceptionn.host import HostCosts
 from fanin.sim.inceptionn.hosts import Plan
 from fanin.sim.learning.mlp import load_digits
 from fanin.sim.learning.replica import DataParallel, Dataset
-from fanin.sim.network import LinkConfig
 from tests.support import new_seed
 
 pytestmark = pytest.mark.verilator

@@ -7,10 +7,10 @@ from fanin.base.errors import CheckFailed
 from fanin.codec.facts import Inceptionn, Mode
 from fanin.codec.golden.exchange import Packets, Wire, count_weights, exchange
 from fanin.inceptionn.facts import Leg, Topology, TransportConfig
+from fanin.link import LinkConfig
 from fanin.ring.groups import Scheme
 from fanin.sim.inceptionn.exchange import Participant, Work
 from fanin.sim.inceptionn.host import Host, HostCosts
-from fanin.sim.network import LinkConfig
 from fanin.wire.tcp import decode_tcp
 from tests.sim.inceptionn.events import EventBoard
 from tests.support import new_seed

@@ -8,6 +8,7 @@ from fanin.codec.facts import Inceptionn
 from fanin.codec.golden.exchange import Wire, exchange
 from fanin.golden.mlp import Mlp
 from fanin.inceptionn.facts import Leg, Topology
+from fanin.link import LinkConfig
 from fanin.ring.groups import Scheme
 from fanin.sim.inceptionn import exchange as programs
 from fanin.sim.inceptionn.host import HostCosts
@@ -15,7 +16,6 @@ from fanin.sim.inceptionn.hosts import Plan
 from fanin.sim.inceptionn.training import TrainingHosts, costs_of, flat, run
 from fanin.sim.learning.mlp import load_digits
 from fanin.sim.learning.replica import DataParallel, Dataset, Replica, State
-from fanin.sim.network import LinkConfig
 from fanin.sim.ring.profile import WorkerProfile
 from tests.sim.inceptionn.events import EventBoard
 from tests.support import new_seed

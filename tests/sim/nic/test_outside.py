@@ -6,10 +6,11 @@ import pytest
 
 from fanin.base.errors import InputError
 from fanin.host.ethernet import BATCH
+from fanin.link import LinkConfig
 from fanin.sim.cosim.clock import Clock
 from fanin.sim.cosim.exchange import Exchange, TakenFrame
 from fanin.sim.cosim.watch import Watch
-from fanin.sim.network import MAX_WAITING, LinkConfig, Network
+from fanin.sim.network import MAX_WAITING, Network
 from fanin.sim.nic import outside
 from fanin.sim.nic.outside import InterfaceSwitch, check_interfaces
 from fanin.sim.nic.pace import BUSY_PS, IDLE_PS, Pace

@@ -14,13 +14,13 @@ from scapy.utils import rdpcap
 
 from fanin.base.errors import InputError
 from fanin.cli.main import main
+from fanin.link import LinkConfig
 from fanin.param_server.facts import Algorithm, ParamServerConfig, PushAfter, Receivers, ServerLayout
 from fanin.param_server.golden import ParameterServer
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.learning.learner import NoTraining, Training
 from fanin.sim.learning.workloads import build, load
 from fanin.sim.link_log import read_link_log
-from fanin.sim.network import LinkConfig
 from fanin.sim.param_server.cosim import ParamServerCosim, write_timeout
 from fanin.sim.param_server.costs import DESIGN, Compute
 from fanin.sim.param_server.training import TrainingJob

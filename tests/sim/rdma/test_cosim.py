@@ -12,10 +12,10 @@ from scapy.utils import rdpcap
 
 from fanin.base.errors import InputError
 from fanin.job import worker_endpoint
+from fanin.link import LinkConfig
 from fanin.rdma.driver import RdmaDriver
 from fanin.rdma.facts import FIRST_QUEUE_PAIR, Connection, Ending, RdmaConfig, Region, Write
 from fanin.rdma.golden.nic import Responder
-from fanin.sim.network import LinkConfig
 from fanin.sim.rdma.cosim import Pair, RdmaCosim
 from fanin.wire.ethernet import Endpoint
 from fanin.wire.rdma import PATH_MTUS, Nak, Opcode, RdmaPacket, decode, encode

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from fanin.hdl.rdma.node import RdmaNode
+from fanin.link import LinkConfig
 from fanin.rdma.driver import RdmaDriver
 from fanin.rdma.facts import FIRST_QUEUE_PAIR, PRESETS, Ending, RdmaConfig, Region, Write
 from fanin.sim.cosim.cluster import Cluster
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase
 from fanin.sim.cosim.simulator import Group
-from fanin.sim.network import LinkConfig
 from fanin.sim.rdma.cosim import Pair, configure_node, post, take_completion
 from tests.support import new_seed
 

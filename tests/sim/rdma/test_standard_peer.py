@@ -11,9 +11,9 @@ from scapy.packet import Raw
 from scapy.utils import wrpcap
 
 from fanin.job import worker_endpoint
+from fanin.link import LinkConfig
 from fanin.rdma.facts import DROPPED, FIRST_QUEUE_PAIR, PRESETS, Connection, Ending, RdmaConfig, Region, Write
 from fanin.rdma.golden.node import Node
-from fanin.sim.network import LinkConfig
 from fanin.sim.rdma.cosim import SOURCE_PORT, Pair, RdmaCosim
 from fanin.wire.ethernet import Endpoint, untagged
 from fanin.wire.rdma import REFUSED_OPCODES, Opcode

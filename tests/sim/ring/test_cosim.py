@@ -7,9 +7,9 @@ import pytest
 
 from fanin.base.errors import InputError
 from fanin.codec.facts import Bfp, Inceptionn
+from fanin.link import LinkConfig
 from fanin.ring.facts import RingConfig
 from fanin.ring.golden import all_reduce
-from fanin.sim.network import LinkConfig
 from fanin.sim.ring.cosim import RingCosim
 from fanin.sim.ring.loss import RingLoss
 from fanin.sim.ring.time import RingTime

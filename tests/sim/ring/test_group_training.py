@@ -7,12 +7,12 @@ import pytest
 from fanin.codec.facts import Bfp, Inceptionn
 from fanin.evaluation.models.smart_nic_paper import fitted
 from fanin.golden.mlp import Mlp
+from fanin.link import LinkConfig
 from fanin.ring.facts import PRESETS
 from fanin.ring.groups import Groups, Scheme
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.learning.mlp import load_digits
 from fanin.sim.learning.replica import DataParallel, Dataset, State
-from fanin.sim.network import LinkConfig
 from fanin.sim.ring.groups_time import exchange_seconds
 from fanin.sim.ring.model import on_cores, run_model
 from fanin.sim.ring.schedule import Overlap, Schedule

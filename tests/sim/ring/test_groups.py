@@ -8,11 +8,11 @@ import pytest
 
 from fanin.base.errors import InputError
 from fanin.codec.facts import Bfp, Inceptionn
+from fanin.link import LinkConfig
 from fanin.ring.facts import PRESETS, RingConfig
 from fanin.ring.golden import groups as golden
 from fanin.ring.groups import Groups, Scheme, one_ring
 from fanin.sim.cosim.simulator import SimulationFailed
-from fanin.sim.network import LinkConfig
 from fanin.sim.ring.groups import GroupsCosim
 from fanin.sim.ring.groups_time import GroupsTime
 from fanin.sim.ring.rounds import JobSettings

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fanin.codec.facts import Bfp
+from fanin.link import LinkConfig
 from fanin.ring.facts import RingConfig
 from fanin.sim.cosim.cluster import Cluster
 from fanin.sim.cosim.simulator import Group
-from fanin.sim.network import LinkConfig
 from fanin.sim.ring.cosim import RingCosim
 from tests.hdl.ring.faulty_node import BAD, FaultyRingNode
 from tests.sim.ring import test_nic

@@ -2,8 +2,8 @@
 
 import pytest
 
+from fanin.link import LinkConfig
 from fanin.ring.facts import RingConfig
-from fanin.sim.network import LinkConfig
 from fanin.sim.ring.loss import RingLoss, _Run
 from fanin.sim.ring.time import RingTime
 

@@ -10,10 +10,10 @@ from fanin.base.errors import CheckFailed
 from fanin.codec.facts import Bfp
 from fanin.evaluation.models import smart_nic, smart_nic_paper
 from fanin.golden.mlp import Mlp
+from fanin.link import LinkConfig
 from fanin.ring.facts import RingConfig
 from fanin.sim.learning.mlp import load_digits
 from fanin.sim.learning.replica import DataParallel, Dataset, State
-from fanin.sim.network import LinkConfig
 from fanin.sim.ring.collectives import Link
 from fanin.sim.ring.model import World, nic_seconds, on_cores, run_model
 from fanin.sim.ring.profile import Cores, WorkerProfile

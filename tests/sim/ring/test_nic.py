@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from fanin.link import LinkConfig
 from fanin.ring.facts import RingConfig
-from fanin.sim.network import LinkConfig
 from fanin.sim.ring.cosim import RingCosim
 from fanin.sim.ring.flow import Flow
 from tests.sim.ring.test_cosim import check, vectors

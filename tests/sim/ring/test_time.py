@@ -3,8 +3,8 @@
 import pytest
 
 from fanin.codec.facts import Bfp, Inceptionn
+from fanin.link import LinkConfig
 from fanin.ring.facts import PRESETS, RingConfig
-from fanin.sim.network import LinkConfig
 from fanin.sim.ring.time import RingTime
 
 MIB = 262_144  # values

@@ -7,12 +7,12 @@ import pytest
 
 from fanin.codec.facts import Bfp, Inceptionn
 from fanin.golden.mlp import Mlp
+from fanin.link import LinkConfig
 from fanin.ring.facts import RingConfig
 from fanin.ring.golden.all_reduce import all_reduce
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.learning.mlp import load_digits
 from fanin.sim.learning.replica import DataParallel, Dataset, State, measure, train
-from fanin.sim.network import LinkConfig
 from fanin.sim.ring.profile import WorkerProfile
 from fanin.sim.ring.schedule import Overlap, Schedule
 from fanin.sim.ring.timed import Timed

@@ -8,8 +8,9 @@ import pytest
 
 from fanin.base.errors import CheckFailed
 from fanin.golden.aggregation import Verdict
+from fanin.link import FAULTS, LinkConfig
 from fanin.p4.aggregation import ProgramConfig, Target
-from fanin.sim.network import FAULTS, LinkConfig, NetworkConfig
+from fanin.sim.network import NetworkConfig
 from fanin.sim.switch.allreduce import allreduce
 from fanin.sim.switch.base import SwitchKind
 from fanin.sim.switch.make import make_switch

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from fanin.job import Job, Member, worker_endpoint
+from fanin.link import LinkConfig
 from fanin.p4.aggregation import ProgramConfig
 from fanin.sim.checker.protocol import Message
 from fanin.sim.checker.published import Published
-from fanin.sim.network import LinkConfig, NetworkConfig
+from fanin.sim.network import NetworkConfig
 from fanin.sim.switch.allreduce import allreduce
 from fanin.sim.switch.base import SwitchKind
 from fanin.sim.switch.make import make_switch

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from fanin.link import LinkConfig
 from fanin.p4.aggregation import ProgramConfig
-from fanin.sim.network import LinkConfig, NetworkConfig
+from fanin.sim.network import NetworkConfig
 from fanin.sim.switch.allreduce import allreduce
 from fanin.sim.switch.base import SwitchKind
 from fanin.sim.switch.make import make_switch

@@ -9,7 +9,7 @@ from fanin.cnn.parts import PlacedNetwork
 from fanin.cnn.run.conditions import Wires, check_conditions, conditions_of, wires_of
 from fanin.cnn.run.options import BuildOptions, ClusterOptions
 from fanin.cnn.training import Training
-from fanin.sim.network import LinkConfig
+from fanin.link import LinkConfig
 
 HOST, CONV, LAST = "fpga-0", "fpga-1", "fpga"  # a pair of them has two hyphens, or three
 THREE = PlacedNetwork(EXAMPLES["tiny"], (*(HOST,) * 3, CONV, LAST, *(HOST,) * 5))

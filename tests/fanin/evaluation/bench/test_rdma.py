@@ -16,8 +16,8 @@ from fanin.hdl.rdma.nic import RdmaNic
 from fanin.hdl.rdma.regions import RegionTable
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.fork import StreamFork
+from fanin.link import LinkConfig
 from fanin.rdma.facts import PRESETS, Ending, RdmaConfig
-from fanin.sim.network import LinkConfig
 from fanin.sim.rdma.cosim import RdmaCosim
 
 TINY = PRESETS["tiny"]
