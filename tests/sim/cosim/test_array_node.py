@@ -37,8 +37,8 @@ def total(a, b):
 @pytest.mark.parametrize(
     ("nodes", "options"),
     [
-        (2, {"arith": Arith.C, "apart": ("Accumulator",)}),
-        *slow((1, {"arith": Arith.C}), (2, {}), (2, {"apart": OPERATORS})),
+        (2, {"arith": Arith.C, "separate": ("Accumulator",)}),
+        *slow((1, {"arith": Arith.C}), (2, {}), (2, {"separate": OPERATORS})),
     ],
     ids=["several, apart", "one", "rtl", "rtl, operators apart"],
 )
