@@ -131,8 +131,8 @@ class ListTotals:
 def pack_lists(features: RowBlocks, shape: TrainShape, worker: int) -> Iterator[ListBlock]:
     """Yield a worker's lists and words of an epoch, some mini-batches at a time.
 
-    ``features``: uint8 codes, (``shape.samples``, ``shape.columns``). Explicit zeros are dropped. Blocks of the
-    stream and of the result are unrelated.
+    ``features``: uint8 codes, (``shape.samples``, ``shape.columns``). Explicit zeros are dropped. A block of
+    the result is a block of the stream or a part of one, so a stream of single mini-batches is slow.
 
     Raises ValueError, while iterating, for features of another shape or type, codes above ``shape.precision``
     bits, a data-parallel shape, more than 65,536 chunks an engine, or more than 8,191 final writes of an engine
@@ -211,6 +211,8 @@ def _row_blocks(features: RowBlocks, shape: TrainShape) -> Iterator[sparse.csr_m
             raise ValueError(f"only the last block may end within a mini-batch of {shape.batch:,} samples")
         _check_codes(rows, shape)
         samples, short = samples + rows.shape[0], rows.shape[0] % shape.batch != 0
+        if samples > shape.samples:
+            break
         rows = canonical(rows)
         most = min(ROWS_AT_ONCE, NONZEROS_AT_ONCE * rows.shape[0] // max(rows.nnz, 1))
         step = max(most // shape.batch, 1) * shape.batch

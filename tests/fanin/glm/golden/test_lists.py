@@ -304,6 +304,7 @@ def test_other_shapes_are_refused():
                 count()
 
     refused(features[:48], "features must have 49 samples, not 48")
+    refused([features[:48], features[:48]], "features must have 49 samples, not 96")
     refused(features[:, :7], "features must have 8 columns, not 7")
     refused(features.astype(float), "features must be uint8 codes, not float64")
     refused(features * np.uint8(2), "codes must have 2 bits, not 110 in binary")
