@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -58,12 +59,21 @@ class NodeJob:
         return self.member.bit_length() - 1 if self.worker is None else self.worker
 
 
+class NodeList(NamedTuple):
+    """List of a sparse engine: byte address, and its entries and sample words of an epoch."""
+
+    address: int
+    entries: int
+    words: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class NodeMemories:
     """Byte addresses that a node reads from: ``samples``, two ports per engine, and ``labels``."""
 
     samples: Sequence[int]
     labels: int
+    lists: Sequence[NodeList] = ()  #: of a sparse node, one per engine
 
 
 @dataclass(frozen=True)
@@ -129,6 +139,10 @@ class NodeDriver(BaseDriver):
             batch.write(name, value)
         for port, address in enumerate(memories.samples):
             batch.write("sample_address", address, index=port)
+        for engine, each in enumerate(memories.lists):
+            batch.write("list_address", each.address, index=engine)
+            batch.write("list_entries", each.entries, index=engine)
+            batch.write("sample_words", each.words, index=engine)
         return batch
 
     def _write_decay(self, batch: Batch, decay: Decay, shape: TrainShape, job: NodeJob) -> None:

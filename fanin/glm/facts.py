@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from types import MappingProxyType
 
 from fanin.base.errors import DoesNotFit, InputError
@@ -29,6 +29,20 @@ MAX_DEPTH = 4096  # chunks; the widths of an engine's sums depend on it
 MIN_PING_WIDTH = 16  # narrowest MAC, in bits, of a node that answers pings
 MAX_MICRO_BATCHES = (1 << 24) - 1  # per mini-batch: the width of its register
 MAX_RUN_MICRO_BATCHES = 1 << 13  # data-parallel, per worker and mini-batch: keeps gradients within 48 bits
+
+
+# Fields of an entry in a sparse node's list, from bit 0; the last bit ends a micro-batch.
+ENTRY_CHUNK_BITS = 16
+ENTRY_ALLOW_BITS = 13
+ENTRY_KIND_BITS = 2
+
+
+class EntryKind(IntEnum):
+    """Kind of an entry in a sparse node's list."""
+
+    WORDS = 0  #: the words of a chunk follow, one per plane
+    COPY = 1  #: the mini-batch has changed the chunk, but its last micro-batch has only zeros there
+    EMPTY = 2  #: the micro-batch has no chunk
 
 
 class Partitioning(StrEnum):
@@ -74,6 +88,7 @@ class GlmConfig:
     l2: bool = False  #: weights can decay (L2 regularisation); costs a shifter per lane
     vanilla: bool = False  #: a register can forbid that forward and backward of a mini-batch overlap
     gradient_values: int = MICRO_BATCH  #: gradients per packet, data-parallel; a power of two, 8…32
+    sparse: bool = False  #: samples are lists of chunks that are not all zero (docs/systems/sparse.md)
     ping: bool = False  #: answers ARP and echo requests for its IPv4 address; needs UDP and a MAC of ≥ 16 bits
 
     def __post_init__(self) -> None:
@@ -94,6 +109,10 @@ class GlmConfig:
             raise ValueError(
                 f"ping must be off without an IPv4 address (encap {self.encap}), and with a mac_width below "
                 f"{MIN_PING_WIDTH} ({self.mac_width})"
+            )
+        if self.sparse and (self.mode is Partitioning.DATA_PARALLEL or self.l2 or self.vanilla):
+            raise ValueError(
+                "sparse must be off in data-parallel mode, with l2, with vanilla: only some chunks are updated"
             )
         if self.vanilla and self.mode is Partitioning.DATA_PARALLEL:
             raise ValueError("vanilla must be off in data-parallel mode: it is vanilla model parallelism")
@@ -211,7 +230,8 @@ class TrainShape:
     def __post_init__(self) -> None:
         self._check_parameters()
         self._check_model_memory()
-        self._check_sample_fifo()
+        if not self.node.sparse:
+            self._check_sample_fifo()
         if self.vanilla:
             self._check_vanilla()
 
@@ -293,7 +313,7 @@ class TrainShape:
 
     @property
     def words_per_micro_batch(self) -> int:
-        """C·s: words that an engine takes per micro-batch, one per cycle."""
+        """C·s: words that an engine takes per micro-batch, one per cycle; of a sparse node at most."""
         return self.chunks * self.precision
 
     @property

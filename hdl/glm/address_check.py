@@ -26,8 +26,8 @@ class AddressCheck(wiring.Component):
         Byte addresses of the sample regions; multiples of ``sample_bytes``.
     ``labels`` : In, ``address_width`` bits
         Byte address of the labels; a multiple of ``label_bytes``.
-    ``words`` : In, 32
-        Length of each sample region, in words of ``sample_bytes``; at least 1.
+    ``words`` : In, 32; with ``own_lengths`` an array of such
+        Length of each sample region, in words of ``sample_bytes``; at least 1, with ``own_lengths`` also 0.
     ``label_words`` : In, 32
         Length of the labels, in words of ``label_bytes``; at least 1.
     ``ok`` : Out, 1
@@ -43,6 +43,8 @@ class AddressCheck(wiring.Component):
         Bytes of a label word.
     ``address_width`` : int, bits; 16…64
         Width of an address.
+    ``own_lengths`` : bool
+        Whether sample regions have different lengths.
 
     Latency
     -------
@@ -55,7 +57,15 @@ class AddressCheck(wiring.Component):
 
     LATENCY = MAX_PORTS + STAGES
 
-    def __init__(self, *, sample_ports: int, sample_bytes: int, label_bytes: int, address_width: int):
+    def __init__(
+        self,
+        *,
+        sample_ports: int,
+        sample_bytes: int,
+        label_bytes: int,
+        address_width: int,
+        own_lengths: bool = False,
+    ):
         if not 1 <= sample_ports < MAX_PORTS:
             raise ValueError(f"sample_ports must be from 1 to {MAX_PORTS - 1}, not {sample_ports!r}")
         for name, value in {"sample_bytes": sample_bytes, "label_bytes": label_bytes}.items():
@@ -65,12 +75,13 @@ class AddressCheck(wiring.Component):
         self.sample_bytes = sample_bytes
         self.label_bytes = label_bytes
         self.address_width = address_width
+        self.own_lengths = own_lengths
         self.latency = sample_ports + 1 + STAGES
         super().__init__(
             {
                 "samples": In(address_width).array(sample_ports),
                 "labels": In(address_width),
-                "words": In(COUNT_BITS),
+                "words": In(COUNT_BITS).array(sample_ports) if own_lengths else In(COUNT_BITS),
                 "label_words": In(COUNT_BITS),
                 "ok": Out(1),
             }
@@ -82,7 +93,6 @@ class AddressCheck(wiring.Component):
         Select a port, compute and check the last byte of its region, and keep the result until its next check.
         """
         m = Module()
-        sample_span = self._span(m, self.words, self.sample_bytes, name="sample_span")
         label_span = self._span(m, self.label_words, self.label_bytes, name="label_span")
         regions = len(self.samples) + 1
         port = Signal(range(regions))
@@ -90,9 +100,17 @@ class AddressCheck(wiring.Component):
         misaligned = [address[: exact_log2(self.sample_bytes)].any() for address in self.samples]
         misaligned.append(self.labels[: exact_log2(self.label_bytes)].any())
 
+        if self.own_lengths:
+            spans = [self._span(m, words, self.sample_bytes, name="span") for words in self.words]
+            sample_span = Array([*spans, spans[0]])[port]
+        else:
+            sample_span = self._span(m, self.words, self.sample_bytes, name="sample_span")
+
         selected_port = Signal(range(regions))
         address = Signal(self.address_width)
-        span = Signal(max(len(sample_span), len(label_span)))  # bytes of the region, minus one
+        span = Signal(
+            COUNT_BITS + max(exact_log2(self.sample_bytes), exact_log2(self.label_bytes))
+        )  # bytes of the region, minus one
         checked_port = Signal(range(regions))
         last_byte = Signal(len(span) + 1)  # low bits of the last byte's address, with a carry
         is_at_top = Signal()  # the address bits above ``last_byte`` are all ones: a carry overflows
@@ -112,8 +130,11 @@ class AddressCheck(wiring.Component):
         return m
 
     def _span(self, m: Module, words: Value, word_bytes: int, *, name: str) -> Signal:
-        """Return the bytes of a region, minus one."""
+        """Return the bytes of a region, minus one; of an empty region those of a word."""
         low = exact_log2(word_bytes)
         span = Signal(COUNT_BITS + low, name=name)
-        m.d.sync += span.eq(Cat(Const((1 << low) - 1, low), (words - 1)[:COUNT_BITS]))
+        last_word = (words - 1)[:COUNT_BITS]
+        if self.own_lengths:
+            last_word = Mux(words == 0, 0, last_word)
+        m.d.sync += span.eq(Cat(Const((1 << low) - 1, low), last_word))
         return span

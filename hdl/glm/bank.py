@@ -69,16 +69,16 @@ class Bank(wiring.Component):
         check_engine(lanes=lanes, banks=2)
         self.lanes = lanes
         self.latency = bank_latency(lanes)
-        pairs = lanes // 2
-        super().__init__(
-            {
-                "terms": In(data.ArrayLayout(PairTerms, pairs)),
-                "bits": In(lanes),
-                "valid": In(1),
-                "first": In(1),
-                "o": Out(SplitSum),
-            }
-        )
+        super().__init__(self._members())
+
+    def _members(self) -> dict[str, Any]:
+        return {
+            "terms": In(data.ArrayLayout(PairTerms, self.lanes // 2)),
+            "bits": In(self.lanes),
+            "valid": In(1),
+            "first": In(1),
+            "o": Out(SplitSum),
+        }
 
     def elaborate(self, platform: Any) -> Module:
         """Build a feed-forward pipeline; only the accumulator has a loop."""
@@ -102,5 +102,42 @@ class Bank(wiring.Component):
                 total.low.eq(Mux(first, 0, total.low) + add_up([x[:LOW_BITS] for x in operands])),
                 total.high.eq(Mux(first, 0, total.high) + add_up([x >> LOW_BITS for x in operands])),
             ]
+        self._restart(m, total)
         m.d.comb += self.o.eq(total)
         return m
+
+    def _restart(self, m: Module, total: Any) -> None:
+        """Let ``total`` restart without a word; a bank of dense samples has a word in each micro-batch."""
+
+
+class SparseBank(Bank):
+    """Bank of a sparse engine, whose micro-batches may be without a word.
+
+    Members
+    -------
+    ``restart`` : In(1)
+        Restart the sum at zero without a word; not together with ``valid``.
+    ``terms``, ``bits``, ``valid``, ``first``, ``o``
+        See ``Bank``.
+
+    Parameters
+    ----------
+    ``lanes`` : int, a power of two, 2 to 64
+        Features of a word.
+
+    Latency
+    -------
+    As ``Bank``, also from ``restart`` to ``o``.
+
+    Source
+    ------
+    docs/systems/sparse.md.
+    """
+
+    def _members(self) -> dict[str, Any]:
+        return super()._members() | {"restart": In(1)}
+
+    def _restart(self, m: Module, total: Any) -> None:
+        restart = delayed(m, self.restart, self.latency - 1, name="restart", reset_less=False)[-1]
+        with m.If(restart):
+            m.d.sync += total.eq(0)

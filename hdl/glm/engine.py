@@ -7,10 +7,11 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.hdl.glm.backward import Backward, backward_latency
+from fanin.hdl.glm.backward import Backward
 from fanin.hdl.glm.decay import EngineDecay
 from fanin.hdl.glm.forward import Forward, forward_latency
 from fanin.hdl.glm.model import ModelMemories
+from fanin.hdl.glm.replay import backward_latency
 from fanin.hdl.glm.shapes import (
     WEIGHT,
     ActivationSignature,
@@ -188,26 +189,27 @@ class Engine(wiring.Component):
         It cannot overflow, because forward needs a credit for each word. It cannot underflow, because a
         micro-batch's scales arrive after all its words.
         """
+        self._words(m, forward.word, forward.keep, backward.word, backward.take)
+        level = Signal(range(self.fifo_depth + 1))
+        m.d.sync += level.eq(level + forward.keep - backward.take)
+        with m.If(self.start):
+            m.d.sync += level.eq(0)
+        return level.any()
+
+    def _words(self, m: Module, word: Value, keep: Value, replayed: Value, take: Value) -> None:
+        """Build the memory of the replay FIFO: ``keep`` stores ``word``; ``replayed`` follows ``take`` by 2."""
         m.submodules.replay = replay = Memory(
             shape=self.lanes * self.banks, depth=self.fifo_depth, init=[], attrs=NEVER_READ_AS_WRITTEN
         )
         write, read = replay.write_port(), replay.read_port()
-        word = Signal.like(backward.word, reset_less=True)
-        level = Signal(range(self.fifo_depth + 1))
-        m.d.sync += [word.eq(read.data), level.eq(level + forward.keep - backward.take)]
-        m.d.comb += [
-            write.data.eq(forward.word),
-            write.en.eq(forward.keep),
-            backward.word.eq(word),
-        ]
-        for port, step in (write, forward.keep), (read, backward.take):
+        stored = Signal.like(replayed, reset_less=True)
+        m.d.sync += stored.eq(read.data)
+        m.d.comb += [write.data.eq(word), write.en.eq(keep), replayed.eq(stored)]
+        for port, step in (write, keep), (read, take):
             with m.If(step):
                 m.d.sync += port.addr.eq(Mux(port.addr == self.fifo_depth - 1, 0, port.addr + 1))
             with m.If(self.start):
                 m.d.sync += port.addr.eq(0)
-        with m.If(self.start):
-            m.d.sync += level.eq(0)
-        return level.any()
 
     def _events(self, m: Module, forward: Forward, backward: Backward) -> None:
         armed = Signal()

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from amaranth import Module, Mux, Signal
+from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.arith.bit_serial import PairShifter
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.emit import shared
-from fanin.hdl.glm.bank import Bank, bank_latency
+from fanin.hdl.glm.bank import Bank, SparseBank, bank_latency
 from fanin.hdl.glm.sequence import Sequencer, next_needs_chunk
 from fanin.hdl.glm.shapes import WEIGHT, ActivationSignature, EngineShape, check_engine
 from fanin.hdl.stream.credits import Credits
@@ -95,22 +95,23 @@ class Forward(wiring.Component):
         self.depth = depth
         self.fifo_depth = fifo_depth
         self.latency = forward_latency(lanes)
-        super().__init__(
-            {
-                "samples": In(stream.Signature(lanes * banks)),
-                "pa": Out(ActivationSignature(banks=banks)),
-                "shape": In(EngineShape),
-                "start": In(1),
-                "drop": In(1),
-                "chunk": Out(range(depth)),
-                "weights": In(data.ArrayLayout(WEIGHT, lanes)),
-                "written": In(1),
-                "word": Out(lanes * banks),
-                "keep": Out(1),
-                "freed": In(1),
-                "events": Out(ForwardEvents),
-            }
-        )
+        super().__init__(self._members())
+
+    def _members(self) -> dict[str, Any]:
+        return {
+            "samples": In(stream.Signature(self.lanes * self.banks)),
+            "pa": Out(ActivationSignature(banks=self.banks)),
+            "shape": In(EngineShape),
+            "start": In(1),
+            "drop": In(1),
+            "chunk": Out(range(self.depth)),
+            "weights": In(data.ArrayLayout(WEIGHT, self.lanes)),
+            "written": In(1),
+            "word": Out(self.lanes * self.banks),
+            "keep": Out(1),
+            "freed": In(1),
+            "events": Out(ForwardEvents),
+        }
 
     def elaborate(self, platform: Any) -> Module:
         """Build the acceptance of words, then the pipeline."""
@@ -128,7 +129,9 @@ class Forward(wiring.Component):
             accept.eq(self.samples.valid & self.samples.ready & ~dropping),
         ]
         self._acceptance(m, position, accept, dropping)
-        self._pipeline(m, position, accept)
+        last = position.last_plane & position.last_chunk
+        flags = {"load": position.first_plane, "first": position.first_word, "done": accept & last}
+        self._pipeline(m, self.samples.payload, accept, **flags)
         return m
 
     def _acceptance(self, m: Module, position: Any, accept: Signal, dropping: Signal) -> None:
@@ -179,48 +182,78 @@ class Forward(wiring.Component):
 
     def _credits(self, m: Module, accept: Signal, position: Any) -> tuple[Credits, Credits, Credits]:
         """Return credits for words in the replay FIFO, micro-batches in the PA queue, and final chunks."""
+        m.submodules.chunk_credits = chunk_credits = Credits(limit=self.depth)
+        m.d.comb += [
+            chunk_credits.restart.eq(self.start),
+            chunk_credits.initial.eq(self.shape.chunks),
+            chunk_credits.give.eq(self.written),
+            chunk_credits.take.eq(accept & position.needs_chunk),
+        ]
+        return *self._room(m, accept, position.first_word), chunk_credits
+
+    def _room(self, m: Module, accept: Signal, first: Value) -> tuple[Credits, Credits]:
+        """Return credits for words in the replay FIFO, and for micro-batches in the PA queue.
+
+        ``first``: the accepted word is a micro-batch's first.
+        """
         m.submodules.fifo_credits = fifo_credits = Credits(limit=self.fifo_depth)
         m.submodules.pa_credits = pa_credits = Credits(limit=ActivationSignature.QUEUE)
-        m.submodules.chunk_credits = chunk_credits = Credits(limit=self.depth)
         m.d.sync += fifo_credits.give.eq(self.freed & ~self.start)
         m.d.comb += [
             fifo_credits.initial.eq(self.fifo_depth),
             fifo_credits.take.eq(accept),
             pa_credits.initial.eq(ActivationSignature.QUEUE),
             pa_credits.give.eq(self.pa.taken),
-            pa_credits.take.eq(accept & position.first_word),
-            chunk_credits.initial.eq(self.shape.chunks),
-            chunk_credits.give.eq(self.written),
-            chunk_credits.take.eq(accept & position.needs_chunk),
+            pa_credits.take.eq(accept & first),
         ]
-        for credits in fifo_credits, pa_credits, chunk_credits:
+        for credits in fifo_credits, pa_credits:
             m.d.comb += credits.restart.eq(self.start)
-        return fifo_credits, pa_credits, chunk_credits
+        return fifo_credits, pa_credits
 
-    def _pipeline(self, m: Module, position: Any, accept: Signal) -> None:
-        """Build the pipeline. Cycle 0 is a word's acceptance; index n of a list is n cycles later."""
+    def _pipeline(
+        self,
+        m: Module,
+        word: Value,
+        step: Value,
+        *,
+        load: Value,
+        first: Value,
+        done: Value,
+        restart: Value | None = None,
+    ) -> None:
+        """Build the pipeline. Cycle 0 is a word's acceptance; index n of a list is n cycles later.
+
+        - ``step``: a word enters; ``load``, ``first``: it is the first of a chunk, of a micro-batch.
+        - ``done``: a micro-batch ends.
+        - ``restart``: a micro-batch begins without a word; None: it always begins with one.
+        """
         to_shifter = MODEL_CYCLES
         to_bank = to_shifter + PairShifter.LATENCY
-        valid = delayed(m, accept, to_bank, name="valid", reset_less=False)
-        load = delayed(m, position.first_plane, to_shifter, name="load")
-        first = delayed(m, position.first_word, to_bank, name="first")
-        words = delayed(m, self.samples.payload, to_bank, name="word")
+        valid = delayed(m, step, to_bank, name="valid", reset_less=False)
+        loads = delayed(m, load, to_shifter, name="load")
+        firsts = delayed(m, first, to_bank, name="first")
+        words = delayed(m, word, to_bank, name="word")
         m.d.comb += [self.word.eq(words[1]), self.keep.eq(valid[1])]
+
+        if restart is not None:
+            restarts = delayed(m, restart, to_bank, name="restart", reset_less=False)
 
         m.submodules.shifter = shifter = PairShifter(inputs=self.lanes)
         m.d.comb += [
             shifter.i.eq(self.weights),
             shifter.step.eq(valid[to_shifter]),
-            shifter.load.eq(load[to_shifter]),
+            shifter.load.eq(loads[to_shifter]),
         ]
+        bank_type = Bank if restart is None else SparseBank
         for b in range(self.banks):
-            m.submodules[f"bank_{b}"] = bank = shared(Bank(lanes=self.lanes))
+            m.submodules[f"bank_{b}"] = bank = shared(bank_type(lanes=self.lanes))
             m.d.comb += [
                 bank.terms.eq(shifter.o),
                 bank.bits.eq(words[to_bank].word_select(b, self.lanes)),
                 bank.valid.eq(valid[to_bank]),
-                bank.first.eq(first[to_bank]),
+                bank.first.eq(firsts[to_bank]),
                 self.pa.payload[b].eq(bank.o),
             ]
-        done = accept & position.last_plane & position.last_chunk
+            if restart is not None:
+                m.d.comb += bank.restart.eq(restarts[to_bank])
         m.d.comb += self.pa.valid.eq(delayed(m, done, self.latency, name="done", reset_less=False)[-1])

@@ -10,7 +10,8 @@ from amaranth.lib.wiring import In, Out, flipped
 from fanin.glm.facts import MAX_RUN_MICRO_BATCHES
 from fanin.hdl.arith.bit_serial import PairTerms
 from fanin.hdl.emit import shared
-from fanin.hdl.glm.backward import LaneControl, Replay, gradient_shape, lane_latency, summed_gradient
+from fanin.hdl.glm.backward import gradient_shape, summed_gradient
+from fanin.hdl.glm.replay import LaneControl, Replay, lane_latency
 from fanin.hdl.glm.shapes import WEIGHT, EngineShape, check_engine
 from fanin.hdl.stream.connect import connect_typed
 

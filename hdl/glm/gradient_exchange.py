@@ -7,9 +7,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.arith.delay import delayed
-from fanin.hdl.glm.backward import saturated, update_layout
+from fanin.hdl.glm.backward import saturated
 from fanin.hdl.glm.decay import EngineDecay, decay_loss, lane_decays
 from fanin.hdl.glm.gradient import sum_shape
+from fanin.hdl.glm.replay import update_layout
 from fanin.hdl.glm.shapes import WEIGHT, EngineShape, check_engine
 
 DECAY_LATENCY = 2  # cycles to compute a weight's decay and to subtract it

@@ -13,7 +13,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.arith.delay import delayed
-from fanin.hdl.glm.backward import update_layout
+from fanin.hdl.glm.replay import update_layout
 from fanin.hdl.glm.shapes import WEIGHT, ModelPortSignature, check_engine
 from fanin.hdl.memory import NEVER_READ_AS_WRITTEN
 

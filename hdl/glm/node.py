@@ -30,6 +30,8 @@ from fanin.hdl.glm.node_registers import (
 )
 from fanin.hdl.glm.run_check import RunCheck
 from fanin.hdl.glm.shapes import EngineShape
+from fanin.hdl.glm.sparse_list import ENTRY_BITS, Entry
+from fanin.hdl.glm.sparse_worker import SparseWorker
 from fanin.hdl.glm.worker import GlmWorker, Training
 from fanin.hdl.net.control.frame_merger import FrameMerger
 from fanin.hdl.net.ping import PingResponder
@@ -69,28 +71,31 @@ class NodeState(data.Struct):
 
 
 def worker_class(config: GlmConfig) -> type[GlmWorker]:
-    """Return the class of worker for a node's mode; both classes have the same ports."""
+    """Return the class of worker for a node's mode; a sparse one has further ports."""
+    if config.sparse:
+        return SparseWorker
     return DataParallelWorker if config.mode is Partitioning.DATA_PARALLEL else GlmWorker
 
 
 def make_worker(config: GlmConfig) -> GlmWorker:
     """Return the worker of a node."""
+    size = {
+        "engines": config.engines,
+        "lanes": config.lanes,
+        "banks": config.banks,
+        "depth": config.depth,
+        "fifo_depth": config.sample_fifo,
+        "frac": config.frac,
+        "loss_lanes": config.loss_lanes,
+    }
+    if config.sparse:
+        return SparseWorker(**size)
     options: dict[str, int] = {}
     if config.vanilla:
         options["vanilla"] = config.slots // config.protocol.slots_per_operation
     if config.mode is Partitioning.DATA_PARALLEL:
         options["gradient_values"] = config.gradient_values
-    return worker_class(config)(
-        engines=config.engines,
-        lanes=config.lanes,
-        banks=config.banks,
-        depth=config.depth,
-        fifo_depth=config.sample_fifo,
-        frac=config.frac,
-        loss_lanes=config.loss_lanes,
-        l2=config.l2,
-        **options,
-    )
+    return worker_class(config)(**size, l2=config.l2, **options)
 
 
 def max_mini_batch(config: GlmConfig) -> int:
@@ -111,6 +116,9 @@ class _Parts:
     transport: Any
     window: Any
 
+    def __post_init__(self) -> None:
+        self.lists_ok = Signal(init=1)  # the lists can be read; driven in a sparse node
+
 
 class GlmNode(wiring.Component):
     """One worker of the training system, ready for a board.
@@ -123,6 +131,8 @@ class GlmNode(wiring.Component):
         Ports 2e and 2e + 1 read the low and the high half of engine e's sample words.
     ``labels`` : Out, AXI4 read, ``label_width`` bits
         Port that reads the labels of a micro-batch, in one beat or several.
+    ``lists`` : Out, E × AXI4 read, 32 bits; with ``sparse`` alone
+        Ports that read the engines' lists.
     ``mac_tx`` : Out, packet stream of ``mac_width`` bits
         Frames to the MAC.
     ``mac_rx`` : In, packet stream of ``mac_width`` bits with ``error``
@@ -152,6 +162,7 @@ class GlmNode(wiring.Component):
         registers = node_registers(config)
         samples = AXI4ReadSignature(data_width=config.port_bits, address_width=config.address_width)
         labels = AXI4ReadSignature(data_width=config.label_width, address_width=config.address_width)
+        lists = AXI4ReadSignature(data_width=ENTRY_BITS, address_width=config.address_width)
         super().__init__(
             {
                 "axil": In(AXI4LiteSignature(address_width=registers.address_bits)),
@@ -162,6 +173,7 @@ class GlmNode(wiring.Component):
                 "status": Out(NodeState),
                 "events": Out(NodeEvents),
             }
+            | ({"lists": Out(lists).array(config.engines)} if config.sparse else {})
         )
 
     def elaborate(self, platform: Any) -> Module:
@@ -179,7 +191,10 @@ class GlmNode(wiring.Component):
         connect_typed(m, parts.worker.pa, parts.transport.pa)
         self._full_activations(m, parts)
         self._settings(m, parts)
-        self._control(m, parts, [*self._read_samples(m, parts), self._read_labels(m, parts)])
+        readers = [*self._read_samples(m, parts), self._read_labels(m, parts)]
+        if self.config.sparse:
+            readers += self._read_lists(m, parts)
+        self._control(m, parts, readers)
         self._model(m, parts)
         self._status(m, parts)
         self._counters(m, parts)
@@ -200,12 +215,14 @@ class GlmNode(wiring.Component):
                 label_beats=config.banks // config.loss_lanes,
                 protocol=config.protocol,
                 vanilla=config.vanilla,
+                lists=config.engines if config.sparse else 0,
             ),
             addresses=AddressCheck(
                 sample_ports=config.sample_ports,
                 sample_bytes=config.port_bits // 8,
                 label_bytes=config.label_width // 8,
                 address_width=config.address_width,
+                own_lengths=config.sparse,
             ),
             worker=make_worker(config),
             transport=AggTransport(
@@ -270,11 +287,17 @@ class GlmNode(wiring.Component):
             parts.check.training.eq(worker.training),
             parts.check.job.eq(job),
             parts.addresses.labels.eq(registers.label_address),
-            parts.addresses.words.eq(parts.check.words),
             parts.addresses.label_words.eq(parts.check.label_words),
         ]
         for address, register in zip(parts.addresses.samples, registers.sample_address, strict=True):
             m.d.comb += address.eq(register)
+        if self.config.sparse:
+            for port, words in enumerate(parts.addresses.words):
+                m.d.comb += words.eq(registers.sample_words[port // 2])
+            for entries, register in zip(parts.check.entries, registers.list_entries, strict=True):
+                m.d.comb += entries.eq(register)
+        else:
+            m.d.comb += parts.addresses.words.eq(parts.check.words)
 
     def _reader(self, m: Module, parts: _Parts, name: str, width: int) -> Any:
         """Add a memory reader that stops when the run is aborted; the caller sets its address and length."""
@@ -306,7 +329,7 @@ class GlmNode(wiring.Component):
             connect_typed(m, reader.axi, flipped(axi))
             m.d.comb += [
                 reader.command.payload.address.eq(registers.sample_address[port]),
-                reader.command.payload.beats.eq(parts.check.words),
+                reader.command.payload.beats.eq(self._epoch_words(parts, port // 2)),
                 reader.command.payload.repeats.eq(registers.epochs),
             ]
             readers.append(reader)
@@ -320,6 +343,42 @@ class GlmNode(wiring.Component):
                 low.o.ready.eq(Mux(high.o.valid, word_register.i.ready, discard)),
                 high.o.ready.eq(Mux(low.o.valid, word_register.i.ready, discard)),
             ]
+        return readers
+
+    def _epoch_words(self, parts: _Parts, engine: int) -> Value:
+        """Return the number of an engine's sample words in an epoch."""
+        words: Value = parts.registers.sample_words[engine] if self.config.sparse else parts.check.words
+        return words
+
+    def _read_lists(self, m: Module, parts: _Parts) -> list[Any]:
+        """Add the readers of the lists, and the check of their addresses."""
+        registers, config = parts.registers, self.config
+        m.submodules.list_addresses = check = AddressCheck(
+            sample_ports=config.engines,
+            sample_bytes=ENTRY_BITS // 8,
+            label_bytes=ENTRY_BITS // 8,
+            address_width=config.address_width,
+            own_lengths=True,
+        )
+        m.d.comb += [check.label_words.eq(1), parts.lists_ok.eq(check.ok)]
+        readers = []
+        for engine, axi in enumerate(self.lists):
+            reader = self._reader(m, parts, f"list_{engine}", ENTRY_BITS)
+            entry_register = RegisterSlice(shape=Entry)
+            m.submodules[f"entry_register_{engine}"] = entry_register
+            connect_typed(m, reader.axi, flipped(axi))
+            m.d.comb += [
+                reader.command.payload.address.eq(registers.list_address[engine]),
+                reader.command.payload.beats.eq(registers.list_entries[engine]),
+                reader.command.payload.repeats.eq(registers.epochs),
+                entry_register.i.payload.eq(reader.o.payload),
+                entry_register.i.valid.eq(reader.o.valid),
+                reader.o.ready.eq(entry_register.i.ready),
+                check.samples[engine].eq(registers.list_address[engine]),
+                check.words[engine].eq(registers.list_entries[engine]),
+            ]
+            connect_typed(m, entry_register.o, parts.worker.entries[engine])
+            readers.append(reader)
         return readers
 
     def _read_labels(self, m: Module, parts: _Parts) -> Any:
@@ -356,6 +415,7 @@ class GlmNode(wiring.Component):
             control.refusal.eq(self._refusal(parts)),
             control.transport.eq(transport.status),
             control.bus_error.eq(bus_error),
+            control.list_error.eq(worker.fault if self.config.sparse else 0),
             control.moving.eq(reading | ~worker.events.backward_idle),
             control.occupied.eq(worker.busy),
             control.training.eq(worker.running),
@@ -368,7 +428,7 @@ class GlmNode(wiring.Component):
 
     def _refusal(self, parts: _Parts) -> Value:
         """Return the reason why the node cannot do the run that its registers describe, or NONE."""
-        addresses = Mux(parts.addresses.ok, Failure.NONE, Failure.ADDRESS)
+        addresses = Mux(parts.addresses.ok & parts.lists_ok, Failure.NONE, Failure.ADDRESS)
         return Mux(parts.check.ok, addresses, Failure.SHAPE)
 
     def _model(self, m: Module, parts: _Parts) -> None:

@@ -97,6 +97,7 @@ class NodeControl(wiring.Component):
                 "refusal": In(FAILURE_BITS),
                 "transport": In(TransportStatus),
                 "bus_error": In(1),
+                "list_error": In(1),
                 "moving": In(1),
                 "occupied": In(1),
                 "training": In(1),
@@ -194,15 +195,16 @@ class NodeControl(wiring.Component):
 
     def _watch(self, m: Module, job_failed: Signal, reset: Value) -> None:
         """End the run when training ends, or abort it on a reset, a failure of the transport or a bus error."""
-        with m.If(reset | self.transport.failed | self.bus_error):
+        with m.If(reset | self.transport.failed | self.bus_error | self.list_error):
             m.d.sync += [self.abort.eq(1), self.discard.eq(1), self.enable.eq(0)]
             m.next = "DRAIN"
         with m.Elif(~self.training):
             m.next = "IDLE"
         with m.If(~reset & self.transport.failed):
             self._fail_with_transport(m, job_failed)
-        with m.Elif(~reset & self.bus_error):
-            m.d.sync += [self.failed.eq(1), self.cause.eq(Failure.BUS), job_failed.eq(1)]
+        with m.Elif(~reset & (self.bus_error | self.list_error)):
+            cause = Mux(self.bus_error, Failure.BUS, Failure.LIST)
+            m.d.sync += [self.failed.eq(1), self.cause.eq(cause), job_failed.eq(1)]
 
     def _fail_with_transport(self, m: Module, job_failed: Signal) -> None:
         timed_out = self.transport.cause == FailureCause.TIMEOUT

@@ -41,6 +41,7 @@ class Failure(IntEnum):
     SHAPE = 3  #: the registers describe a run that this node cannot do
     BUS = 4  #: a read from memory was answered with an error
     ADDRESS = 5  #: a memory address is misaligned, or its data reach beyond the address space
+    LIST = 6  #: a sparse node's list names a chunk beyond `chunks`, or too many items for a micro-batch
 
 
 FAILURE_BITS = max(Failure).bit_length()
@@ -73,7 +74,7 @@ def node_constants(config: GlmConfig) -> dict[str, int]:
         "sample_fifo": config.sample_fifo,
         "slots": config.slots,
     }
-    return constants | {name: 1 for name in ("l2", "vanilla") if getattr(config, name)}
+    return constants | {name: 1 for name in ("l2", "vanilla", "sparse") if getattr(config, name)}
 
 
 def _identity(config: GlmConfig) -> tuple[Register, ...]:
@@ -88,6 +89,7 @@ def _identity(config: GlmConfig) -> tuple[Register, ...]:
         Field("gradients", 2, "gradients of a packet, G: 8 · 2^G"),
         *((Field("l2", 1, "1: weights can decay"),) if config.l2 else ()),
         *((Field("vanilla", 1, "1: training without overlap is possible"),) if config.vanilla else ()),
+        *((Field("sparse", 1, "1: samples are lists of chunks"),) if config.sparse else ()),
     )
     return (
         *identity_registers(IDENTITY, VERSION),
@@ -240,6 +242,7 @@ def _memories(config: GlmConfig) -> tuple[Register, ...]:
             "byte address of the labels, int32, 8 a micro-batch; a multiple of the port's bytes",
             bits=config.address_width,
         ),
+        *(_lists(config) if config.sparse else ()),
         Register("model_address", Access.WINDOW, f"address of the weight in model_data: {word}"),
         Register(
             "model_data",
@@ -247,6 +250,21 @@ def _memories(config: GlmConfig) -> tuple[Register, ...]:
             "the weight at model_address, signed; each access advances the address to the next lane; while "
             "busy, and outside the model, a read gives 0 and a write does nothing",
         ),
+    )
+
+
+def _lists(config: GlmConfig) -> tuple[Register, ...]:
+    """Return the registers of a sparse node's lists."""
+    return (
+        Register(
+            "list_address",
+            Access.RW,
+            "byte address of an engine's list, 32 bits an entry; a multiple of 4",
+            bits=config.address_width,
+            count=config.engines,
+        ),
+        Register("list_entries", Access.RW, "entries of an epoch in an engine's list", count=config.engines),
+        Register("sample_words", Access.RW, "sample words of an epoch of an engine", count=config.engines),
     )
 
 

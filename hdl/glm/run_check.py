@@ -25,8 +25,8 @@ class RunCheck(wiring.Component):
     Members
     -------
     ``shape`` : In, ``EngineShape``
-        Loop counts. Valid: 1…8 planes, 1…``depth`` chunks, at most ``fifo_depth`` words a micro-batch,
-        1…``max_mini_batch`` micro-batches a mini-batch, at least one an epoch.
+        Loop counts. Valid: 1…8 planes, 1…``depth`` chunks, at most ``fifo_depth`` words a micro-batch (with
+        ``lists`` the lists decide), 1…``max_mini_batch`` micro-batches a mini-batch, at least one an epoch.
     ``training`` : In, ``Training``
         Parameters of the run. Valid:
 
@@ -38,6 +38,8 @@ class RunCheck(wiring.Component):
     ``job`` : In, ``JobConfig``
         Aggregation job. Valid: at most ``slots`` slots and enough for one operation, a base that is a multiple
         of their number, one member bit, a timeout of 1…2^31 − 1 cycles.
+    ``entries`` : In, ``lists`` × 32; with ``lists`` alone
+        Entries of an epoch's lists. Valid: at least one a micro-batch.
     ``words`` : Out, 32
         Sample words of an epoch, for each engine; valid while ``ok``.
     ``label_words`` : Out, 32
@@ -61,6 +63,8 @@ class RunCheck(wiring.Component):
         Beats of a micro-batch's labels; 1 by default.
     ``vanilla`` : bool
         Whether training without overlap is possible.
+    ``lists`` : int
+        Lists of a sparse node; 0: a dense one.
 
     Latency
     -------
@@ -83,6 +87,7 @@ class RunCheck(wiring.Component):
         protocol: Protocol = Protocol.P4SGD,
         label_beats: int = 1,
         vanilla: bool = False,
+        lists: int = 0,
     ):
         limits = {"depth": depth, "fifo_depth": fifo_depth, "slots": slots, "max_mini_batch": max_mini_batch}
         limits |= {"label_beats": label_beats}
@@ -96,6 +101,7 @@ class RunCheck(wiring.Component):
         self.protocol = protocol
         self.label_beats = label_beats
         self.vanilla = vanilla
+        self.lists = lists
         super().__init__(
             {
                 "shape": In(EngineShape),
@@ -105,6 +111,7 @@ class RunCheck(wiring.Component):
                 "label_words": Out(COUNT_BITS),
                 "ok": Out(1),
             }
+            | ({"entries": In(COUNT_BITS).array(lists)} if lists else {})
         )
 
     def elaborate(self, platform: Any) -> Module:
@@ -136,10 +143,8 @@ class RunCheck(wiring.Component):
         conditions = [
             shape.planes.any() & (shape.planes <= MAX_PRECISION),
             shape.chunks.any() & (shape.chunks <= self.depth),
-            micro_batch <= self.fifo_depth,
             shape.mini_batch.any() & (shape.mini_batch <= self.max_mini_batch),
             shape.epoch.any(),
-            ~words[COUNT_BITS:].any(),
             ~label_words[COUNT_BITS:].any(),
             training.epochs.any(),
             training.as_value()[_field("loss")] <= max(Loss),
@@ -154,6 +159,10 @@ class RunCheck(wiring.Component):
             job.timeout.any(),
             ~job.timeout[TIMEOUT_BITS - 1],
         ]
+        if self.lists:
+            conditions += [entries >= shape.epoch for entries in self.entries]
+        else:
+            conditions += [micro_batch <= self.fifo_depth, ~words[COUNT_BITS:].any()]
         if self.protocol.slots_per_operation > 1:
             conditions.append(job.log2_slots >= exact_log2(self.protocol.slots_per_operation))
         if self.vanilla:

@@ -9,13 +9,13 @@ from amaranth.lib.wiring import In, Out, flipped
 from fanin.fixed import MANTISSA_BITS, MAX_SHIFT, VALUE_BITS, Loss, check_frac
 from fanin.glm.facts import MAX_ENGINES
 from fanin.hdl.emit import shared
-from fanin.hdl.glm.backward import backward_latency
 from fanin.hdl.glm.decay import NodeDecay
 from fanin.hdl.glm.engine import Engine
 from fanin.hdl.glm.forward import forward_latency
 from fanin.hdl.glm.loss import LossUnit, loss_latency
 from fanin.hdl.glm.loss_sequence import LossSequence
 from fanin.hdl.glm.reducer import ActivationReducer, reducer_latency
+from fanin.hdl.glm.replay import backward_latency
 from fanin.hdl.glm.shapes import EngineEvents, EngineShape, ModelPortSignature
 from fanin.hdl.glm.vanilla import VanillaPhases
 from fanin.hdl.stream.connect import connect_typed
@@ -168,28 +168,29 @@ class GlmWorker(wiring.Component):
         # Cycles from a PA to the next mini-batch's PA, not counting that mini-batch's words, the network, and
         # one cycle per plane.
         self.pipeline = self.pa_latency + loss_latency(banks, loss_lanes) + backward_latency(banks) - 1
+        super().__init__(self._members())
+
+    def _members(self) -> dict[str, Any]:
         vector = stream.Signature(data.ArrayLayout(signed(VALUE_BITS), self.values))
-        super().__init__(
-            {
-                "samples": In(stream.Signature(lanes * banks)).array(engines),
-                "labels": In(stream.Signature(data.ArrayLayout(signed(VALUE_BITS), loss_lanes))),
-                "pa": Out(vector),
-                "fa": In(vector),
-                "shape": In(EngineShape),
-                "training": In(Training),
-                "start": In(1),
-                "abort": In(1),
-                "flush": In(1),
-                "clear": In(1),
-                "engine": In(range(engines)),
-                "host": In(ModelPortSignature(depth=depth, lanes=lanes)),
-                "busy": Out(1),
-                "running": Out(1),
-                "events": Out(EngineEvents),
-                "counts": Out(counts_layout(engines, self.values)),
-            }
-            | ({"came": In(1)} if vanilla else {})
-        )
+        labels = stream.Signature(data.ArrayLayout(signed(VALUE_BITS), self.loss_lanes))
+        return {
+            "samples": In(stream.Signature(self.lanes * self.banks)).array(self.engines),
+            "labels": In(labels),
+            "pa": Out(vector),
+            "fa": In(vector),
+            "shape": In(EngineShape),
+            "training": In(Training),
+            "start": In(1),
+            "abort": In(1),
+            "flush": In(1),
+            "clear": In(1),
+            "engine": In(range(self.engines)),
+            "host": In(ModelPortSignature(depth=self.depth, lanes=self.lanes)),
+            "busy": Out(1),
+            "running": Out(1),
+            "events": Out(EngineEvents),
+            "counts": Out(counts_layout(self.engines, self.values)),
+        } | ({"came": In(1)} if self.vanilla else {})
 
     @property
     def values(self) -> int:
@@ -231,17 +232,20 @@ class GlmWorker(wiring.Component):
             loss.mantissa.eq(self.training.mantissa),
             loss.shift.eq(self.training.shift),
         ]
-        # Backward never stalls inside a micro-batch: all engines take a scale in the same cycle.
+        m.d.comb += [engine.drop.eq(drop) for engine in engines]
+        self._connect_scales(m, loss, engines)
+        m.d.comb += self.counts.clamps.eq(self._exchange(m, engines, reducer, loss, dropping))
+        self._run(m, engines)
+        return m
+
+    def _connect_scales(self, m: Module, loss: Any, engines: list[Any]) -> None:
+        """Backward never stalls inside a micro-batch: all engines take a scale in the same cycle."""
         m.d.comb += loss.scale.ready.eq(engines[0].scale.ready)
         for engine in engines:
             m.d.comb += [
                 engine.scale.payload.eq(loss.scale.payload),
                 engine.scale.valid.eq(loss.scale.valid),
-                engine.drop.eq(drop),
             ]
-        m.d.comb += self.counts.clamps.eq(self._exchange(m, engines, reducer, loss, dropping))
-        self._run(m, engines)
-        return m
 
     def _loss_unit(self) -> Any:
         if self.loss_lanes == self.banks:

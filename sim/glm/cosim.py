@@ -16,9 +16,10 @@ import numpy.typing as npt
 
 from fanin.base.limits import CLOCK_MHZ
 from fanin.fixed import NO_DECAY, Decay, LearningRate, Loss
-from fanin.glm.driver import NodeDriver, NodeJob, NodeMemories
+from fanin.glm.driver import NodeDriver, NodeJob, NodeList, NodeMemories
 from fanin.glm.facts import GlmConfig, TrainShape
-from fanin.glm.golden.layout import join_model, pack_labels, pack_samples, split_model, split_ports
+from fanin.glm.golden.layout import join_model, split_model
+from fanin.glm.golden.lists import RowBlocks
 from fanin.hbm import Hbm
 from fanin.hdl.glm.node import GlmNode, NodeEvents, worker_class
 from fanin.host.causes import explain
@@ -32,6 +33,7 @@ from fanin.sim.cosim.simulator import Group, SimulationFailed
 from fanin.sim.cosim.view import FrameFormat
 from fanin.sim.cosim.waves import Waveform
 from fanin.sim.glm.course import WHOLE_TRAINING, Course, Timeline, TrainRun
+from fanin.sim.glm.memories import node_lists, port_contents
 from fanin.sim.network import NetworkConfig
 from fanin.sim.nic.outside import InterfaceSwitch
 from fanin.sim.nic.pace import Pace
@@ -98,7 +100,7 @@ class Cosim:
     def train(
         self,
         shape: TrainShape,
-        features: Bytes,
+        features: Bytes | RowBlocks,
         labels: Int32,
         *,
         loss: Loss,
@@ -142,7 +144,17 @@ class Cosim:
             make = functools.partial(self._switch(network, program), len(self.here))
         training = {"loss": loss, "rate": rate, "decay": decay}
         configure = [
-            self._configure(shape, training, job, worker, network, course.model, tree) for worker in self.here
+            self._configure(
+                shape,
+                training,
+                job,
+                worker,
+                network,
+                course.model,
+                tree,
+                node_lists(shape, features, worker),
+            )
+            for worker in self.here
         ]
         phases: list[PhaseResult] = []
 
@@ -153,7 +165,7 @@ class Cosim:
 
         try:
             raw = self._cluster.run(
-                memories=(_memories(part, features, labels, worker) for worker in self.here),
+                memories=(port_contents(part, features, labels, worker) for worker in self.here),
                 memory_repeats=repeats,
                 hbm=self._hbm,
                 phases=[
@@ -226,6 +238,7 @@ class Cosim:
         network: NetworkConfig,
         model: Int32 | None,
         tree: Tree | None,
+        lists: Sequence[NodeList],
     ) -> HostProgram:
         member, switch = default_member(worker), SWITCH
         if tree:
@@ -243,7 +256,7 @@ class Cosim:
             retries=network.retries,
         )
         driver = self.driver
-        memories = NodeMemories(samples=[0] * self.config.sample_ports, labels=0)
+        memories = NodeMemories(samples=[0] * self.config.sample_ports, labels=0, lists=lists)
         program = HostProgram().extend(driver.identify().operations)
         settings = driver.configure(shape, **training, epochs=1, job=node_job, memories=memories)
         program.extend(settings.operations)
@@ -337,12 +350,6 @@ def first_packet_steps(result: RunResult, workers: Sequence[int]) -> list[str]:
         f"node {worker}: {list(steps)[-1] if steps else 'not yet configured'}"
         for worker, steps in zip(workers, times_of(result).first_packet, strict=False)
     ]
-
-
-def _memories(shape: TrainShape, features: Bytes, labels: Int32, worker: int) -> Iterator[npt.NDArray]:
-    """Yield the contents of a node's memory ports: its samples, in the order of the ports, then its labels."""
-    yield from split_ports(pack_samples(features, shape, worker))
-    yield pack_labels(labels, shape, worker)
 
 
 def _timeline(raw: RunResult) -> Timeline:

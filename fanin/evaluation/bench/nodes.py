@@ -18,7 +18,7 @@ from fanin.base.limits import CLOCK_MHZ
 from fanin.fixed import Loss
 from fanin.glm.facts import MICRO_BATCH, PRESETS, GlmConfig, Partitioning, TrainShape
 from fanin.hbm import Hbm
-from fanin.hdl.glm.backward import backward_latency
+from fanin.hdl.glm.replay import backward_latency
 from fanin.link import LinkConfig
 from fanin.sim.glm.cosim import Cosim
 from fanin.sim.glm.course import TrainRun

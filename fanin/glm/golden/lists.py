@@ -17,14 +17,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from fanin.glm.facts import MICRO_BATCH, TrainShape
+from fanin.glm.facts import (
+    ENTRY_ALLOW_BITS,
+    ENTRY_CHUNK_BITS,
+    ENTRY_KIND_BITS,
+    MICRO_BATCH,
+    EntryKind,
+    TrainShape,
+)
 from fanin.glm.golden.quantise import canonical
 
 Bytes = npt.NDArray[np.uint8]
@@ -34,21 +40,10 @@ Bool = npt.NDArray[np.bool_]
 #: CSR codes of all samples, or blocks of them in order. All blocks but the last have whole mini-batches.
 RowBlocks: TypeAlias = sparse.csr_matrix | Iterable[sparse.csr_matrix]
 
-CHUNK_BITS = 16
-ALLOW_BITS = 13
-KIND_BITS = 2
-MAX_CHUNKS = 1 << CHUNK_BITS
-MAX_ALLOW = (1 << ALLOW_BITS) - 1
+MAX_CHUNKS = 1 << ENTRY_CHUNK_BITS
+MAX_ALLOW = (1 << ENTRY_ALLOW_BITS) - 1
 NONZEROS_AT_ONCE = 1 << 18  # bounds the memory of a block: words have up to ``lanes`` · s bytes a non-zero
 ROWS_AT_ONCE = 1 << 16
-
-
-class Kind(IntEnum):
-    """Kind of a list's entry."""
-
-    WORDS = 0  #: the chunk has non-zeros; its s words follow in the other region
-    COPY = 1  #: the mini-batch has touched the chunk, but its last micro-batch does not
-    EMPTY = 2  #: the micro-batch has no chunk in this engine
 
 
 class Entries(NamedTuple):
@@ -56,7 +51,7 @@ class Entries(NamedTuple):
 
     chunk: npt.NDArray[np.uint32]  #: chunk of the engine; 0 if EMPTY
     allow: npt.NDArray[np.uint32]  #: most missing final writes of earlier mini-batches
-    kind: npt.NDArray[np.uint32]  #: a ``Kind``
+    kind: npt.NDArray[np.uint32]  #: a ``EntryKind``
     last: Bool  #: True for the last entry of a micro-batch
 
 
@@ -66,8 +61,9 @@ def encode_entries(
     """Return the entries of these fields, uint32. Raises ValueError if a field exceeds its bits."""
     word = np.zeros(np.shape(chunk), dtype=np.uint32)
     start = 0
-    fields = {"chunk": (chunk, CHUNK_BITS), "allow": (allow, ALLOW_BITS), "kind": (kind, KIND_BITS)}
-    for name, (values, bits) in {**fields, "last": (last, 1)}.items():
+    fields = {"chunk": (chunk, ENTRY_CHUNK_BITS), "allow": (allow, ENTRY_ALLOW_BITS)}
+    fields |= {"kind": (kind, ENTRY_KIND_BITS), "last": (last, 1)}
+    for name, (values, bits) in fields.items():
         field = np.asarray(values, dtype=np.int64)
         if field.size and (field.min() < 0 or field.max() >> bits):
             raise ValueError(f"{name} must be in 0…{(1 << bits) - 1}, not {field.min()}…{field.max()}")
@@ -78,10 +74,10 @@ def encode_entries(
 
 def decode_entries(entries: npt.NDArray[np.uint32]) -> Entries:
     """Return the fields of a list's entries."""
-    starts = (0, CHUNK_BITS, CHUNK_BITS + ALLOW_BITS)
+    starts = (0, ENTRY_CHUNK_BITS, ENTRY_CHUNK_BITS + ENTRY_ALLOW_BITS)
     chunk, allow, kind = (
         (entries >> np.uint32(start) & np.uint32((1 << bits) - 1)).astype(np.uint32)
-        for start, bits in zip(starts, (CHUNK_BITS, ALLOW_BITS, KIND_BITS), strict=True)
+        for start, bits in zip(starts, (ENTRY_CHUNK_BITS, ENTRY_ALLOW_BITS, ENTRY_KIND_BITS), strict=True)
     )
     return Entries(chunk, allow, kind, entries >> np.uint32(31) == 1)
 
@@ -379,7 +375,9 @@ class _Entries(NamedTuple):
         engine, micro_batch = np.divmod(empty, used.micro_batches)
         waits = hazards.writes[engine * hazards.span + micro_batch // grid.micro_batches]
         zeros = np.zeros_like(empty)
-        kind = np.repeat([Kind.WORDS, Kind.COPY, Kind.EMPTY], [len(used.chunk), len(copy), len(empty)])
+        kind = np.repeat(
+            [EntryKind.WORDS, EntryKind.COPY, EntryKind.EMPTY], [len(used.chunk), len(copy), len(empty)]
+        )
         turn, allow = np.concatenate([turn, empty]), np.concatenate([allow, waits])
         rank, chunk = np.concatenate([rank, zeros]), np.concatenate([chunk, zeros])
 
@@ -387,7 +385,7 @@ class _Entries(NamedTuple):
         turn = turn[order]
         ends = np.append(turn[1:] != turn[:-1], True)
         encoded = encode_entries(chunk[order], allow[order], kind[order], ends)
-        return cls(turn // used.micro_batches, encoded, order[kind[order] == Kind.WORDS])
+        return cls(turn // used.micro_batches, encoded, order[kind[order] == EntryKind.WORDS])
 
 
 def _copies(hazards: _Hazards, final: Int64, mini_batches: int) -> Int64:

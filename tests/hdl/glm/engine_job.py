@@ -75,6 +75,15 @@ class Job:
                     result.append(sum(int(bit) << n for n, bit in enumerate(plane.flat)))
         return result * self.epochs
 
+    def streams(self):
+        """Contents of the engine's input streams."""
+        return {"samples": self.words()}
+
+    def engine(self, depth, fifo_depth):
+        """An engine for the job."""
+        size = {"lanes": self.lanes, "banks": self.banks, "depth": depth, "fifo_depth": fifo_depth}
+        return Engine(**size, l2=self.decay is not None)
+
     def micro_scales(self):
         return [[int(x) for x in row] for row in self.scales.reshape(-1, self.banks)]
 
@@ -125,6 +134,7 @@ class Result:
     pas: list = field(default_factory=list)
     model: list = field(default_factory=list)
     word_cycles: list = field(default_factory=list)
+    entry_cycles: list = field(default_factory=list)  # of a sparse engine
     pa_cycles: list = field(default_factory=list)
     scale_cycles: list = field(default_factory=list)
     events: list = field(default_factory=list)  # per cycle, from the first
@@ -136,14 +146,7 @@ def value_of(split):
 
 def run(job, *, stall=0.3, depth=None, fifo_depth=None, seed, scale_delay=0):
     """Write the model, start, train, read the model; a scale waits for its PA and ``scale_delay`` cycles."""
-    words_per_micro = job.chunks * job.planes
-    engine = Engine(
-        lanes=job.lanes,
-        banks=job.banks,
-        depth=depth or job.chunks,
-        fifo_depth=fifo_depth or 4 * words_per_micro,
-        l2=job.decay is not None,
-    )
+    engine = job.engine(depth or job.chunks, fifo_depth or 4 * job.chunks * job.planes)
     dut = Queued(engine)
     result = Result()
     own = random.Random(seed)
@@ -198,17 +201,18 @@ def run(job, *, stall=0.3, depth=None, fifo_depth=None, seed, scale_delay=0):
     micros = len(scales)
     log = simulate(
         dut,
-        drive={"samples": job.words()},
+        drive=job.streams(),
         collect={"pa": micros},
         stall=stall,
         settings=job.shape,
         processes=[conduct, watch_events],
         seed=seed,
-        idle=100 + scale_delay + 2 * engine.fifo_depth + 3 * len(job.weights),
+        idle=100 + scale_delay + 2 * engine.fifo_depth + 5 * len(job.weights),
     )
     assert len(result.scale_cycles) == micros
     assert len(result.model) == len(job.weights)
     result.word_cycles = [cycle for cycle, _ in log["samples"]]
+    result.entry_cycles = [cycle for cycle, _ in log.get("entries", ())]
     result.pa_cycles = [cycle - Queued.LATENCY for cycle, _ in log["pa"]]
     result.pas = [[value_of(split) for split in pa] for _, pa in log["pa"]]
     return result

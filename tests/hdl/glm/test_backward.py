@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from fanin.hdl.glm.backward import Backward, GradientLane, Replay, backward_latency
+from fanin.hdl.glm.backward import Backward, GradientLane
+from fanin.hdl.glm.replay import Replay, backward_latency
 from tests.hdl.glm.engine_job import random_job
 from tests.support import new_seed, simulate, slow
 

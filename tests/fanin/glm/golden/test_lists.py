@@ -10,13 +10,13 @@ from fanin import fixed
 from fanin.fixed import Loss
 from fanin.glm.facts import GlmConfig, Partitioning, TrainShape
 from fanin.glm.golden import layout, lists
-from fanin.glm.golden.lists import Kind, decode_entries, encode_entries, pack_lists, totals
+from fanin.glm.golden.lists import EntryKind, decode_entries, encode_entries, pack_lists, totals
 from fanin.glm.golden.order import frequency_order
 from fanin.glm.golden.train import train
 from tests.fanin.glm.golden.slow_lists import SlowEngine, StaleRead, expected_entries, interpret
 from tests.support import new_seed, slow
 
-W, C, E = Kind.WORDS, Kind.COPY, Kind.EMPTY
+W, C, E = EntryKind.WORDS, EntryKind.COPY, EntryKind.EMPTY
 
 
 def shape_of(*, samples=45, columns=60, batch=24, workers=1, engines=1, lanes=4, precision=3, **node):
