@@ -66,6 +66,10 @@ CAUSES: Mapping[type[Enum], Causes] = {
                 "an address of samples or labels is misaligned, or its data reach beyond the address space",
                 "align it to the port's bytes, and start again",
             ),
+            GlmFailure.LIST: Cause(
+                "a list names a chunk that the node does not use, or too many items for a micro-batch",
+                f"check lists and their addresses, then {_NEW_JOB}: the other workers have stopped, too",
+            ),
         },
     ),
     RingFailure: Causes(
