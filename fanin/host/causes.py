@@ -67,8 +67,8 @@ CAUSES: Mapping[type[Enum], Causes] = {
                 "align it to the port's bytes, and start again",
             ),
             GlmFailure.LIST: Cause(
-                "a list names a chunk that the node does not use, or too many items for a micro-batch",
-                f"check lists and their addresses, then {_NEW_JOB}: the other workers have stopped, too",
+                "a list names an unused chunk, or too many items for a micro-batch",
+                f"check the lists, then {_NEW_JOB}: the other workers have stopped, too",
             ),
         },
     ),
