@@ -202,12 +202,12 @@ class ListSequencer(wiring.Component):
             m.d.sync += [missing.eq(0), of_mini_batch.eq(0)]
 
     def _faults(self, m: Module, entry: Any, load: Signal, accept: Signal, ends_micro_batch: Any) -> None:
-        items = Signal(range(self.max_items + 1))  # items of the micro-batch so far
+        items = Signal(range(self.max_items + 1))  # items so far of a micro-batch that has not ended
         out_of_range = Signal()
         m.d.sync += out_of_range.eq(load & (entry.kind != EntryKind.EMPTY) & (entry.chunk >= self.shape.chunks))
         with m.If(accept):
             m.d.sync += items.eq(Mux(ends_micro_batch, 0, items + 1))
-        with m.If(out_of_range | (accept & (items == self.max_items))):
+        with m.If(out_of_range | (items == self.max_items)):
             m.d.sync += self.fault.eq(1)
         with m.If(self.start):
             m.d.sync += [items.eq(0), self.fault.eq(0), out_of_range.eq(0)]

@@ -9,10 +9,13 @@ from scipy import sparse
 from fanin import fixed
 from fanin.fixed import Loss
 from fanin.glm.facts import PRESETS, TrainShape
-from fanin.glm.golden.order import frequency_order
+from fanin.glm.golden.order import data_order, frequency_order
 from fanin.glm.golden.train import train
 from fanin.link import LinkConfig
+from fanin.sim.cosim.simulator import SimulationFailed
+from fanin.sim.glm import memories
 from fanin.sim.glm.cosim import Cosim
+from fanin.sim.network import NetworkConfig
 from tests.support import new_seed, slow
 
 pytestmark = pytest.mark.verilator
@@ -65,3 +68,70 @@ def test_every_fill_gives_the_golden_models_bits(cosim, fill):
     rng = np.random.default_rng(new_seed())
     features = random_samples(rng, 61, 200, 3, fill)
     check(cosim, features, rng)
+
+
+@pytest.mark.parametrize("precision", [1, *slow(*range(2, 9))])
+def test_every_precision_gives_the_golden_models_bits(cosim, precision):
+    rng = np.random.default_rng(new_seed())
+    check(cosim, random_samples(rng, 45, 120, precision, 0.05), rng, precision=precision)
+
+
+@pytest.mark.parametrize("loss", [Loss.HINGE, *slow(Loss.LINEAR)])
+def test_every_loss_gives_the_golden_models_bits(cosim, loss):
+    rng = np.random.default_rng(new_seed())
+    check(cosim, random_samples(rng, 45, 120, 3, 0.1), rng, loss=loss)
+
+
+@pytest.mark.parametrize("batch", [8, *slow(24, 64, 1024)])
+@pytest.mark.parametrize("columns", [1, *slow(9, 256)])
+def test_one_chunk_empty_workers_and_short_mini_batches(cosim, batch, columns):
+    """One column is on worker 0 alone: the lists of worker 1 have only marks of empty micro-batches."""
+    rng = np.random.default_rng(new_seed())
+    check(cosim, random_samples(rng, 61, columns, 3, 0.3), rng, batch=batch)
+
+
+@pytest.mark.parametrize("seed", [0, *slow(*range(1, 20))])
+def test_faults_change_no_bit(cosim, seed):
+    rng = np.random.default_rng(seed)
+    network = NetworkConfig(link=FAULTS, seed=seed)
+    run, *_ = check(cosim, random_samples(rng, 61, 200, 3, 0.1), rng, epochs=5, network=network)
+    assert sum(counters["retransmissions"] for counters in run.counters) > 0
+
+
+def test_the_order_of_columns_changes_no_bit_without_clamps(cosim):
+    """Frequency and the data's order, and dense nodes, give the same weights in the data's order."""
+    rng = np.random.default_rng(new_seed())
+    features = random_samples(rng, 61, 200, 3, 0.1)
+    size = {"workers": WORKERS, "engines": NODE.engines, "lanes": NODE.lanes}
+    orders = [data_order(200, **size), frequency_order(np.asarray((features != 0).sum(axis=0)).ravel(), **size)]
+    seed = new_seed()
+    models = []
+    for order in orders:
+        run, *_ = check(cosim, features, np.random.default_rng(seed), order=order)
+        models.append(order.to_data(run.models[-1]))
+    np.testing.assert_array_equal(*models)
+    labels = fixed.labels(np.random.default_rng(seed).integers(0, 2, 61), Loss.LOGISTIC, NODE.frac)
+    shape = TrainShape(
+        node=replace(NODE, sparse=False), workers=WORKERS, samples=61, columns=200, batch=16, precision=3
+    )
+    options = {"loss": Loss.LOGISTIC, "rate": fixed.learning_rate(0.5 / 16), "epochs": 2}
+    *_, dense = train(features.toarray(), labels, shape, **options)
+    np.testing.assert_array_equal(models[0], dense.model)
+
+
+@pytest.mark.parametrize("fault", ["chunk", "items"])
+def test_a_wrong_list_stops_the_node_with_its_cause(cosim, monkeypatch, fault):
+    """An entry with a chunk that the run does not use, or no end of the first micro-batches."""
+
+    def contents(*arguments):
+        *others, first, second = memories.port_contents(*arguments)
+        if fault == "chunk":
+            first[3] |= 0xFFFF
+        else:
+            first &= 0x7FFF_FFFF  # no entry is its micro-batch's last
+        yield from (*others, first, second)
+
+    monkeypatch.setattr("fanin.sim.glm.cosim.port_contents", contents)
+    rng = np.random.default_rng(new_seed())
+    with pytest.raises(SimulationFailed, match=r"node \d stopped at cycle \d+: LIST: a list names an unused"):
+        check(cosim, random_samples(rng, 200, 200, 3, 0.5), rng)
