@@ -149,6 +149,11 @@ class GlmConfig:
         return 2 * self.engines
 
     @property
+    def read_ports(self) -> int:
+        """Number of AXI4 read ports: samples, labels, and a sparse node's lists."""
+        return self.sample_ports + 1 + self.sparse * self.engines
+
+    @property
     def port_bits(self) -> int:
         """Data width of a sample port."""
         return self.word_bits // 2

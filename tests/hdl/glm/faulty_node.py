@@ -30,6 +30,7 @@ class FaultyGlmNode(wiring.Component):
         connect_typed(m, flipped(self.mac_rx), node.mac_rx)
         m.d.comb += [self.status.eq(node.status), self.events.eq(node.events)]
         ports = [*zip(node.samples, self.samples, strict=True), (node.labels, self.labels)]
+        ports += zip(node.lists, self.lists, strict=True) if self.config.sparse else ()
         for number, (inner, outer) in enumerate(ports):
             m.submodules[f"bad{number}"] = bad = StreamFIFO(shape=1, depth=_OUTSTANDING)
             for name, member in inner.signature.members.items():

@@ -81,7 +81,7 @@ class Life(Script):
                 seed=self.seed + port,
                 errors=errors,
             )
-            for port, axi in enumerate([*node.samples, node.labels])
+            for port, axi in enumerate([*node.samples, node.labels, *(node.lists if self.node.sparse else ())])
         ]
 
     async def _host(self, ctx: Any) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 from fanin.fixed import Loss
 from fanin.glm.driver import NodeDriver, NodeJob, NodeMemories, NodeStatus
 from fanin.glm.facts import GlmConfig, Partitioning
-from fanin.glm.golden import layout
 from fanin.hdl.bus.register_map import Access
 from fanin.hdl.glm.node_registers import Failure
 from fanin.host.driver import Operation
@@ -71,7 +70,10 @@ class Script(ABC):
     def places(self) -> NodeMemories:
         """Addresses of the job's data."""
         ports = self.node.sample_ports
-        return NodeMemories(samples=[port * REGION for port in range(ports)], labels=ports * REGION)
+        places = [port * REGION for port in range(self.node.read_ports)]
+        lists = zip(self.job.lists(0), places[ports + 1 :], strict=True) if self.node.sparse else ()
+        lists = [each._replace(address=at) for each, at in lists]
+        return NodeMemories(samples=places[:ports], labels=places[ports], lists=lists)
 
     # -- the host ------------------------------------------------------------------------------------------
 
@@ -204,9 +206,7 @@ class Script(ABC):
             self.switch.remove_job(old)
         everyone = tuple(Member(w, 1 << w, own(w)) for w in range(members))
         self.switch.add_job(SwitchJob(self.number, BASE, self.node.slots, everyone))
-        regions = layout.split_ports(layout.pack_samples(job.features, job.shape, 0))
-        regions.append(layout.pack_labels(job.labels, job.shape, 0))
-        self.lay([region.tobytes() for region in regions])
+        self.lay([region.tobytes() for region in job.contents(0)])
 
     def _configuration(self) -> Any:
         job = self.job
@@ -262,9 +262,11 @@ class Script(ABC):
             if self.node.mode is Partitioning.DATA_PARALLEL
             else shape.micro_batches_per_epoch
         )
-        words = job.epochs * shape.micro_batches_per_epoch * shape.words_per_micro_batch
+        words = shape.micro_batches_per_epoch * shape.words_per_micro_batch * self.node.engines
+        if self.node.sparse:
+            words = sum(each.words for each in job.lists(0))
         expected = {
-            "words": words * self.node.engines,
+            "words": job.epochs * words,
             "micro_batches": operations,
             "agg_sent": operations,
             "results": operations,

@@ -26,6 +26,7 @@ NODES = {
     "a board's": narrow(TINY, label_width=32, mac_width=32, compact=True),
     "data-parallel": narrow(TINY, lanes=8, engines=2, mode=Partitioning.DATA_PARALLEL),
     "vanilla": narrow(TINY, vanilla=True),
+    "sparse": narrow(TINY, engines=2, depth=16, sparse=True),
     "deep": narrow(
         TINY, depth=512, sample_fifo=512
     ),  # clearing its model takes longer than the checks before a run

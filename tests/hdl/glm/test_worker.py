@@ -35,6 +35,16 @@ def test_trained_model_equals_the_golden_model_bit_for_bit(loss, workers, engine
     assert job.join(host.models) == job.golden.model.tolist()
 
 
+@pytest.mark.parametrize("seed", [0, *slow(*range(1, 8))])
+@pytest.mark.parametrize("workers", [1, *slow(2)])
+def test_engines_with_lists_of_different_lengths_equal_the_golden_model(workers, seed):
+    """Words, entries and labels stall on their own; the engines of a worker are micro-batches apart."""
+    node = replace(TINY, engines=3, lanes=2, depth=16, sparse=True)
+    job = Job(seed=seed, node=node, workers=workers, samples=61, columns=60 * workers)
+    host, _ = train(job)
+    assert job.join(host.models) == job.golden.model.tolist()
+
+
 @pytest.mark.parametrize("label_width", [32, *slow(64, 128)])
 def test_labels_one_by_one_change_no_bit(label_width):
     """With stalls; words and labels then come in no order of their own."""

@@ -11,12 +11,16 @@ import numpy as np
 from amaranth import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
+from scipy import sparse
 
 from fanin import fixed
 from fanin.fixed import Loss
+from fanin.glm.driver import NodeList
 from fanin.glm.facts import GlmConfig, TrainShape
 from fanin.glm.golden import layout
+from fanin.glm.golden.lists import decode_entries
 from fanin.glm.golden.train import Epoch, train
+from fanin.sim.glm.memories import node_lists, port_contents
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +59,19 @@ class Job:
     @cached_property
     def features(self) -> np.ndarray:
         rng = np.random.default_rng(self.seed)
-        return rng.integers(0, 1 << self.precision, (self.samples, self.columns)).astype(np.uint8)
+        features = rng.integers(0, 1 << self.precision, (self.samples, self.columns)).astype(np.uint8)
+        if self.node.sparse:
+            features *= rng.random(features.shape) < rng.choice([0.0, 0.03, 0.3, 1.0])
+        return features
+
+    def contents(self, worker: int) -> list[np.ndarray]:
+        """Contents of a node's memories: samples, labels, lists."""
+        features = sparse.csr_matrix(self.features) if self.node.sparse else self.features
+        return list(port_contents(self.shape, features, self.labels, worker))
+
+    def lists(self, worker: int) -> list[NodeList]:
+        """The lists of a sparse node, at address 0."""
+        return node_lists(self.shape, sparse.csr_matrix(self.features), worker)
 
     @cached_property
     def labels(self) -> np.ndarray:
@@ -83,8 +99,17 @@ class Job:
 
     def words(self, worker: int, engine: int) -> list[int]:
         """An engine's sample words of one epoch."""
-        words = layout.pack_samples(self.features, self.shape, worker)[engine]
+        if self.node.sparse:
+            halves = self.contents(worker)[2 * engine : 2 * engine + 2]
+            words = np.concatenate([half.reshape(-1, self.node.port_bits // 8) for half in halves], axis=1)
+        else:
+            words = layout.pack_samples(self.features, self.shape, worker)[engine]
         return [int.from_bytes(word.tobytes(), "little") for word in words.reshape(-1, words.shape[-1])]
+
+    def entries(self, worker: int, engine: int) -> list[dict[str, int]]:
+        """A sparse engine's list of one epoch."""
+        fields = decode_entries(self.contents(worker)[self.node.sample_ports + 1 + engine])._asdict()
+        return [dict(zip(fields, map(int, entry), strict=True)) for entry in zip(*fields.values(), strict=True)]
 
     def label_vectors(self, worker: int) -> list[list[int]]:
         """As the worker takes them: those of a micro-batch in one or in several."""

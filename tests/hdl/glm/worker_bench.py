@@ -135,6 +135,8 @@ def train(job: Job, *, stall: float = 0.3, memory_stall: float | None = None, de
         drive[f"part[{w}].labels"] = job.label_vectors(w) * job.epochs
         for e in range(job.node.engines):
             drive[f"part[{w}].samples[{e}]"] = job.words(w, e) * job.epochs
+            if job.node.sparse:
+                drive[f"part[{w}].entries[{e}]"] = job.entries(w, e) * job.epochs
     simulate(
         bench,
         drive=drive,

@@ -128,7 +128,8 @@ class CosimScript(Script):
     def places(self):
         """Addresses of the data; from some place on they are bad, if memory is to err."""
         places = super().places()
-        bases = [*places.samples, places.labels]
+        lists = places.lists
+        bases = [*places.samples, places.labels, *(each.address for each in lists)]
         if self.rng.random() < self.errors:
             victim = self.rng.randrange(len(bases))
             lines = self.rng.choice([0, 1, self.rng.randrange(REGION // LINE)])
@@ -136,7 +137,9 @@ class CosimScript(Script):
         for memory, base, data in zip(self.memories, bases, self.content, strict=True):
             place = (base + np.arange(len(data))) % MEMORY
             memory[place] = np.frombuffer(data, np.uint8)
-        return NodeMemories(samples=bases[:-1], labels=bases[-1])
+        samples = len(places.samples)
+        lists = [each._replace(address=at) for each, at in zip(lists, bases[samples + 1 :], strict=True)]
+        return NodeMemories(samples=bases[:samples], labels=bases[samples], lists=lists)
 
 
 class LifeHosts:
@@ -145,7 +148,7 @@ class LifeHosts:
     def __init__(self, board, script):
         self.done = False
         self._board, self._script = board, script
-        script.memories = [board.memory(0, port) for port in range(script.node.sample_ports + 1)]
+        script.memories = [board.memory(0, port) for port in range(script.node.read_ports)]
         self._course = script.live()
 
     @property

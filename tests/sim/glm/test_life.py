@@ -30,7 +30,7 @@ def live(kind, *, steps, seed, latency):
     garbage = np.random.default_rng(seed)
     world = World(node=NODES[kind], seed=seed, steps=steps)
     result = cluster(kind).run(
-        memories=[[garbage.integers(0, 256, MEMORY, np.uint8) for _ in range(NODES[kind].sample_ports + 1)]],
+        memories=[[garbage.integers(0, 256, MEMORY, np.uint8) for _ in range(NODES[kind].read_ports)]],
         phases=[],
         longest_wait=1 << 20,
         hosts=world.hosts,
