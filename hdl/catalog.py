@@ -37,6 +37,8 @@ from fanin.hdl.glm.loss import LossUnit
 from fanin.hdl.glm.node import GlmNode
 from fanin.hdl.glm.node_registers import node_registers
 from fanin.hdl.glm.reducer import ActivationReducer
+from fanin.hdl.glm.sparse_engine import SparseEngine
+from fanin.hdl.glm.sparse_worker import SparseWorker
 from fanin.hdl.glm.worker import GlmWorker
 from fanin.hdl.keywords import KEYWORDS
 from fanin.hdl.layers import by_size
@@ -61,6 +63,7 @@ from fanin.ring.facts import RingConfig
 from fanin.wire.ethernet import Encap
 
 Parameters = dict[str, Any]
+_FLAGS = {"true": True, "false": False, "1": True, "0": False}
 MAX_SIZE = 1 << 20  #: maximum integer parameter; Amaranth makes an object for each element of an array
 _CARDS = {"tiny": "tiny", "demo": "u280", "u280": "u280"}  # presets of rings and NICs by preset of GLM nodes
 #: Writers of a register map by file format. Arguments: the map, a name, and a one-line summary of its
@@ -108,8 +111,8 @@ def _parsed(settings: Mapping[str, str], parameters: Parameters) -> Parameters:
             raise InputError(f"no parameter {name!r}; there are {', '.join(parameters)}")
         kind = type(parameters[name])
         try:
-            value = int(text, 0) if kind is int else kind(text)
-        except ValueError as error:
+            value = int(text, 0) if kind is int else _FLAGS[text.lower()] if kind is bool else kind(text)
+        except (ValueError, KeyError) as error:
             raise InputError(
                 f"{name}: {text[:40]!r} is not a valid value; an example is {parameters[name]}"
             ) from error
@@ -208,7 +211,8 @@ _LAYERS: dict[str, type[wiring.Component]] = {
 _GROUP = {"group": Inceptionn().group}
 _BLOCKS = {"width": RING_PRESETS["u280"].width, **vars(Bfp())}
 _NETWORK = {"network": "tiny"}
-_WORKER = ("engines", "lanes", "banks", "depth", "frac", "l2")
+_SIZES = ("engines", "lanes", "banks", "depth", "frac")
+_WORKER = (*_SIZES, "l2")
 
 CATALOG: dict[str, Entry] = {
     "glm-node": Entry(
@@ -218,6 +222,8 @@ CATALOG: dict[str, Entry] = {
     "glm-worker-data-parallel": _from_config(
         DataParallelWorker, *_WORKER, "gradient_values", fifo_depth="sample_fifo"
     ),
+    "glm-worker-sparse": _from_config(SparseWorker, *_SIZES, fifo_depth="sample_fifo"),
+    "glm-engine-sparse": _from_config(SparseEngine, "lanes", "banks", "depth", fifo_depth="sample_fifo"),
     "glm-engine": _from_config(Engine, "lanes", "banks", "depth", "l2", fifo_depth="sample_fifo"),
     "activation-reducer": _from_config(ActivationReducer, "engines", "banks"),
     "loss-unit": _from_config(LossUnit, "banks", "frac"),

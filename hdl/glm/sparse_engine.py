@@ -88,7 +88,10 @@ class SparseForward(Forward):
         """Build the acceptance of items, then the pipeline of ``Forward``."""
         m = Module()
         item, tag = self.items.payload, self.items.payload.tag
-        armed, started, ready, dropping = Signal(), Signal(), Signal(), Signal()
+        armed = Signal()
+        started = Signal()
+        ready = Signal()
+        dropping = Signal()
         fifo_credits, pa_credits = self._room(m, self.accept, tag.first_item)
         m.d.sync += [dropping.eq(self.drop), started.eq(self.start)]
         with m.If(self.start):

@@ -116,12 +116,15 @@ class ListSequencer(wiring.Component):
         held = Signal()  # an entry is in ``tag``
         cleared = Signal()  # it may go
         allow = Signal(ENTRY_ALLOW_BITS)
-        armed, dropping = Signal(), Signal()
+        armed = Signal()
+        dropping = Signal()
         tag = Signal(tag_layout(self.depth), reset_less=True)
         first_entry = Signal()  # the next entry is its micro-batch's first
         last_entry = Signal()  # the held entry is its micro-batch's last
-        entry, ends, load = self.entries.payload, Signal(), Signal()
-        accept = Signal()
+        entry = self.entries.payload
+        load = Signal()  # an entry is taken
+        accept = Signal()  # an item is taken
+        ends = Signal()  # it is its entry's last
         last_micro = micro_batches.position.last_micro
         final = last_micro & (entry.kind != EntryKind.EMPTY)
         ends_mini_batch = Signal()  # the held entry is its mini-batch's last

@@ -27,6 +27,7 @@ LARGE = (  # nodes, which are emitted for co-simulation, too, and what takes as 
     "glm-node",
     "glm-worker",
     "glm-worker-data-parallel",
+    "glm-worker-sparse",
     "inceptionn-compressor",
     "inceptionn-decompressor",
     "inceptionn-nic",
@@ -104,6 +105,14 @@ def test_settings_replace_what_the_preset_says():
     node = catalog.CATALOG["glm-node"].build(PRESETS["tiny"], {"engines": "3", "encap": "udp", "slots": "0x10"})
     assert (node.config.engines, node.config.encap, node.config.slots) == (3, "udp", 16)
     assert node.config.lanes == PRESETS["tiny"].lanes
+
+
+@pytest.mark.parametrize(("text", "value"), [("False", False), ("0", False), ("true", True), ("1", True)])
+def test_a_flag_is_true_or_false(text, value):
+    node = catalog.CATALOG["glm-node"].build(PRESETS["tiny"], {"l2": text})
+    assert node.config.l2 is value
+    with pytest.raises(InputError, match="l2: 'no' is not a valid value; an example is False"):
+        catalog.CATALOG["glm-node"].build(PRESETS["tiny"], {"l2": "no"})
 
 
 def test_a_ring_node_takes_the_parameters_of_its_codec():

@@ -51,6 +51,7 @@ _PATH = {"width": _RDMA.width, "address_width": _RDMA.address_width}
 PARTS: dict[str, Callable[[], wiring.Component]] = {
     "GLM node, 8 lanes": _entry("glm-node", "tiny"),
     "GLM engine, 16 lanes": _entry("glm-engine", lanes="16", fifo_depth="128"),
+    "sparse GLM engine, 16 lanes": _entry("glm-engine-sparse", lanes="16", fifo_depth="128"),
     "reducer of 2 engines": _entry("activation-reducer", engines="2"),
     "loss unit": _entry("loss-unit"),
     "adder tree, 64 × 32 bits": _entry("adder-tree"),
