@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Module, Mux, ResetInserter, Signal
+from amaranth import Const, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, flipped
 
@@ -182,7 +182,7 @@ class SparseReplay(Replay):
             update.chunk.eq(tag.chunk),
             update.both.eq(tag.final),
         ]
-        self._control(m, update, load=tag.first_plane, fresh=Signal())
+        self._control(m, update, load=tag.first_plane, fresh=Const(0))
         return m
 
 
