@@ -1,7 +1,8 @@
-"""Time model of an epoch on nodes at one switch, or at a tree of switches, without loss."""
+"""Time model of an epoch on nodes, dense or sparse, at one switch or at a tree of switches, without loss."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 
@@ -13,6 +14,7 @@ from fanin.tree import MAX_LEVELS, passed_switches
 from fanin.wire.aggregation import MAX_WORKERS, frame_length
 
 _PIPELINE = 34  # cycles of a mini-batch in addition to words, planes and network (docs/ARCHITECTURE.md)
+_SPARSE_PIPELINE = _PIPELINE + 3  # the queue of scales, and the wait of an item for a final write
 _START = 73  # cycles from ``start`` to the first word, plus those from the last gradient to the end; measured
 
 
@@ -23,6 +25,8 @@ class EpochTime:
     - ``shape``: data set on all workers of the job.
     - ``levels``: switches between a worker and the root, both ends included; 1: one switch. A sum passes
       2·``levels`` links and 2·``levels`` − 1 switches.
+    - ``items``: of sparse nodes, per mini-batch of an epoch: items of the busiest of all workers' engines; None:
+      dense nodes.
     - ``trunk``: links between switches; None: as ``link``, without a host's time.
 
     Raises ValueError for too many levels, and for more workers than the levels hold.
@@ -30,6 +34,7 @@ class EpochTime:
 
     shape: TrainShape
     levels: int = 1
+    items: Sequence[int] | None = None
     link: LinkConfig = field(default_factory=LinkConfig)
     trunk: LinkConfig | None = None
     switch_ns: float = SWITCH_NS
@@ -57,6 +62,9 @@ class EpochTime:
     def cycles(self) -> int:
         """Duration of an epoch in clock cycles."""
         shape = self.shape
+        if self.items is not None:
+            waiting = self.allreduce_cycles + _SPARSE_PIPELINE + shape.precision
+            return _START + sum(self.items) + len(self.items) * waiting
         words = shape.micro_batches_per_epoch * shape.words_per_micro_batch
         waiting_cycles = shape.mini_batches * (self.allreduce_cycles + _PIPELINE + shape.precision)
         last_backward = (shape.chunks - 1) * shape.precision  # overlaps with no forward pass

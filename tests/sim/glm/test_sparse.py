@@ -9,25 +9,36 @@ from scipy import sparse
 from fanin import fixed
 from fanin.fixed import Loss
 from fanin.glm.facts import PRESETS, TrainShape
+from fanin.glm.golden.lists import totals
 from fanin.glm.golden.order import data_order, frequency_order
 from fanin.glm.golden.train import train
+from fanin.hbm import MEMORIES
 from fanin.link import LinkConfig
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.glm import memories
 from fanin.sim.glm.cosim import Cosim
+from fanin.sim.glm.time import EpochTime
 from fanin.sim.network import NetworkConfig
 from tests.support import new_seed, slow
 
 pytestmark = pytest.mark.verilator
 
-NODE = replace(PRESETS["tiny"], engines=2, depth=8, sparse=True)
+NODE = replace(PRESETS["tiny"], engines=2, lanes=4, depth=16, sparse=True)
 WORKERS = 2
+START = 73  # cycles of an epoch's start in the time model; later epochs of a run follow without it
 FAULTS = LinkConfig(drop=0.02, duplicate=0.02, reorder=0.02, corrupt=0.02)
 
 
 @pytest.fixture(scope="module")
 def cosim():
     return Cosim(NODE, workers=WORKERS, quiet=True)
+
+
+@pytest.fixture(scope="module")
+def wide():
+    """Nodes with slots for a mini-batch, and a MAC that takes a frame in a cycle, as the time model has."""
+    sizes = {"depth": 256, "sample_fifo": 4096, "slots": 64, "mac_width": 512}
+    return Cosim(replace(NODE, **sizes), workers=WORKERS, quiet=True)
 
 
 def random_samples(rng, samples, columns, precision, fill):
@@ -96,6 +107,33 @@ def test_faults_change_no_bit(cosim, seed):
     network = NetworkConfig(link=FAULTS, seed=seed)
     run, *_ = check(cosim, random_samples(rng, 61, 200, 3, 0.1), rng, epochs=5, network=network)
     assert sum(counters["retransmissions"] for counters in run.counters) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fill", [0.02, 0.1, 0.5])
+@pytest.mark.parametrize("precision", [4, 1])
+def test_a_mini_batch_takes_the_models_time(wide, fill, precision):
+    """Items of the busiest engine, the network's round trip, and a constant."""
+    rng = np.random.default_rng(3)
+    features = random_samples(rng, 640, 3000, precision, fill)
+    run, shape, placed, _ = check(wide, features, rng, batch=64, precision=precision)
+    found = [totals(placed, shape, worker) for worker in range(WORKERS)]
+    items = np.max([each.mini_batch_items for each in found], axis=(0, 1))
+    model = EpochTime(shape=shape, items=items.tolist())
+    assert run.cycles[1] == pytest.approx(model.cycles - START, rel=0.03)
+    words = np.max([each.mini_batch_words for each in found], axis=(0, 1)).sum()
+    marks = np.max([each.final_writes for each in found], axis=(0, 1)).sum()
+    waits = len(items) * (model.allreduce_cycles + 34 + precision)
+    assert run.cycles[1] <= 1.05 * (words + marks + waits)
+
+
+@pytest.mark.slow
+def test_lists_are_read_from_hbm_without_a_word_missed():
+    """The nodes' ports share pseudo-channels with refreshes; bits stay the golden model's."""
+    cosim = Cosim(NODE, workers=1, hbm=MEMORIES["hbm2"], quiet=True)
+    rng = np.random.default_rng(new_seed())
+    run, *_ = check(cosim, random_samples(rng, 61, 100, 3, 0.3), rng)
+    assert run.counters[0]["stall_no_word"] > 0
 
 
 def test_the_order_of_columns_changes_no_bit_without_clamps(cosim):
