@@ -25,7 +25,7 @@ class EpochTime:
     - ``shape``: data set on all workers of the job.
     - ``levels``: switches between a worker and the root, both ends included; 1: one switch. A sum passes
       2·``levels`` links and 2·``levels`` − 1 switches.
-    - ``items``: of sparse nodes, per mini-batch of an epoch: items of the busiest of all workers' engines; None:
+    - ``items``: of sparse nodes, per mini-batch of an epoch: items of the busiest of all engines; None:
       dense nodes.
     - ``trunk``: links between switches; None: as ``link``, without a host's time.
 

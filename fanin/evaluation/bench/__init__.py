@@ -15,7 +15,7 @@ from fanin.runs.output import add_json, print_json
 PAPER_FIGURES = (2, 8, 9, 10, 11, 12, 13, 14, 15)
 CODEC_FIGURES = (3, 4, 5, 7, 12, 14)
 NETWORKS = ("hdc", "cnn", "residual", "templates")  # as in fanin.sim.codec.tasks, which loads NumPy
-GLM_PARTS = ("memory",)
+GLM_PARTS = ("memory", "sparse")
 PLAN_PARTS = ("layers", "searches")
 CLUSTER_PARTS = ("arrays", "plans", "networks")
 CLUSTER_NETWORKS = ("digits_cnn", "listing1", "mobilenet_v2_32")
@@ -54,7 +54,9 @@ def _add_glm(benchmarks: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--figure", type=int, choices=PAPER_FIGURES, help="measure a figure of the P4SGD paper instead"
     )
     glm.add_argument(
-        "--part", choices=GLM_PARTS, help="measure this instead: cycles of a word with samples in HBM"
+        "--part",
+        choices=GLM_PARTS,
+        help="measure this instead: cycles of a word with samples in HBM, or sparse nodes",
     )
     glm.add_argument(
         "--data",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from fanin.base.cache import fresh_cache
 from fanin.base.errors import InputError
 from fanin.base.tools import python_module
-from fanin.evaluation.bench import figures, memory, nodes
+from fanin.evaluation.bench import figures, memory, nodes, sparse
 from fanin.evaluation.bench.nodes import NodeMeasurement, PathLatencies
 from fanin.evaluation.bench.result import Result
 
@@ -39,6 +39,9 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
         raise InputError("--part and --figure cannot be given together")
     if args.part == "memory":
         yield from memory.measure(args.output)
+        return
+    if args.part == "sparse":
+        yield from sparse.measure()
         return
     if args.figure:
         yield from figures.draw(args.figure, args.output, args.data, args.precision)

@@ -1,0 +1,174 @@
+"""Benchmark of sparse nodes: words and memory against dense ones, cycles in RTL, time and memory of packing.
+
+The data sets are stand-ins with the shapes of the paper's (``fanin.sim.glm.data.synthetic``).
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+
+import numpy as np
+from scipy import sparse
+
+from fanin import fixed
+from fanin.evaluation.bench.result import Result
+from fanin.fixed import Loss
+from fanin.glm.facts import PRESETS, GlmConfig, TrainShape
+from fanin.glm.golden.lists import ListTotals, pack_lists, totals
+from fanin.glm.golden.order import ColumnOrder, data_order, frequency_order
+from fanin.sim.glm.cosim import Cosim
+from fanin.sim.glm.data import TABLE_II, prepare, synthetic
+from fanin.sim.glm.time import EpochTime
+
+BATCH = 64
+NODE = replace(PRESETS["u280"], sparse=True)
+SMALL_NODE = replace(NODE, name="two engines", engines=2)
+LAYOUTS = {"avazu": 1, "rcv1": 4}  # bits of a feature; avazu's are 0 or 1
+CARDS, CARD_GB = 8, 8
+ENTRY_BYTES = 4
+COUNTED = 200_000  # samples, at most, in which words are counted
+PACKED = 1_000_000
+RTL_SAMPLES, SMALL_SAMPLES = 6_400, 50_000
+MAX_SECONDS, MAX_GB = 60, 1
+MAX_EPOCH_SECONDS = 600
+
+
+class _AnyShape(TrainShape):
+    """Shape of nodes with as many chunks as the data need, to count words."""
+
+    def _check_model_memory(self) -> None:
+        """Accept any number of chunks."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Samples of a set on nodes: CSR codes in layout space, labels, and what each worker's lists hold."""
+
+    features: sparse.csr_matrix
+    labels: np.ndarray
+    shape: TrainShape
+
+    @property
+    def totals(self) -> list[ListTotals]:
+        """Sizes of the lists, by worker."""
+        return [totals(self.features, self.shape, worker) for worker in range(self.shape.workers)]
+
+
+def measure() -> Iterator[Result]:
+    """Yield the figures as they are measured, a quarter of an hour in all."""
+    for name, order in (("avazu", "frequency"), ("rcv1", "frequency"), ("rcv1", "none")):
+        yield from _words(name, order)
+    yield from _memory()
+    yield from _packing()
+    yield from _cards()
+    yield from _small()
+
+
+def place(name: str, samples: int, workers: int, node: GlmConfig, order: str = "frequency") -> Placed:
+    """Return the first ``samples`` of a stand-in on nodes."""
+    precision = LAYOUTS[name]
+    raw = synthetic(name, TABLE_II[name], samples=min(samples, TABLE_II[name].samples))
+    data = prepare(raw, precision=precision, bias=True, test=0)
+    codes = sparse.csr_matrix(data.features)
+    size = {"workers": workers, "engines": node.engines, "lanes": node.lanes}
+    placing: ColumnOrder = data_order(codes.shape[1], **size)
+    if order == "frequency":
+        placing = frequency_order(np.bincount(codes.indices, minlength=codes.shape[1]), **size)
+    shape = _AnyShape(
+        node=node,
+        workers=workers,
+        samples=codes.shape[0],
+        columns=placing.padded,
+        batch=BATCH,
+        precision=precision,
+    )
+    labels = fixed.labels(data.labels, Loss.LOGISTIC, node.frac)
+    return Placed(placing.permute(codes), labels, shape)
+
+
+def _words(name: str, order: str) -> Iterator[Result]:
+    """Yield the share of a dense engine's words that one engine of one worker takes."""
+    placed = place(name, COUNTED, 1, replace(NODE, engines=1), order)
+    (found,) = placed.totals
+    micro_batches, dense = placed.shape.micro_batches_per_epoch, placed.shape.words_per_micro_batch
+    words, items = int(found.words[0]) / micro_batches, int(found.mini_batch_items.sum()) / micro_batches
+    limit = 1.0 if name == "avazu" else None
+    note = f"{words:,.1f} words, {items:,.1f} items a micro-batch; dense {dense:,}"
+    yield Result(
+        f"{name}, order {order}: items against dense words", 100 * items / dense, "%", limit, note=note
+    )
+
+
+def _memory() -> Iterator[Result]:
+    """Yield the memory of all of avazu on the busiest of eight cards, from the words of some samples."""
+    placed = place("avazu", COUNTED, CARDS, NODE)
+    shape, scale = placed.shape, TABLE_II["avazu"].samples / placed.shape.samples
+    word_bytes = shape.node.word_bits // 8
+    sizes = [
+        int(each.words.sum()) * word_bytes + int(each.entries.sum()) * ENTRY_BYTES for each in placed.totals
+    ]
+    dense = shape.node.engines * shape.micro_batches_per_epoch * shape.words_per_micro_batch * word_bytes
+    note = f"of {CARDS} cards with {CARD_GB} GB; dense {scale * dense / 1e9:,.0f} GB a card"
+    yield Result("avazu, 40 million samples: busiest card", scale * max(sizes) / 1e9, "GB", CARD_GB, note=note)
+
+
+def _packing() -> Iterator[Result]:
+    """Yield time and memory of packing, in a process of its own."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        seconds, gigabytes = pool.submit(_pack, PACKED).result()
+    yield Result(f"{PACKED:,} samples packed", seconds, "s", MAX_SECONDS)
+    yield Result(f"{PACKED:,} samples packed: memory beyond the samples", gigabytes, "GB", MAX_GB)
+
+
+def _pack(samples: int) -> tuple[float, float]:
+    """Return seconds, and GB of memory beyond that of the samples."""
+    placed = place("avazu", samples, 1, replace(NODE, engines=1))
+    before, start = _peak_gb(), time.monotonic()
+    for _ in pack_lists(placed.features, placed.shape, 0):
+        pass
+    return time.monotonic() - start, _peak_gb() - before
+
+
+def _peak_gb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+def _train(placed: Placed, cosim: Cosim) -> int:
+    """Return the cycles of an epoch."""
+    rate = fixed.learning_rate(0.5 / BATCH)
+    run = cosim.train(
+        placed.shape, placed.features, placed.labels, loss=Loss.LOGISTIC, rate=rate, epochs=1, models=False
+    )
+    return run.cycles[0]
+
+
+def _busiest(placed: Placed) -> list[int]:
+    """Return the items of the busiest engine in each mini-batch."""
+    items: list[int] = np.max([each.mini_batch_items for each in placed.totals], axis=(0, 1)).tolist()
+    return items
+
+
+def _cards() -> Iterator[Result]:
+    """Yield an epoch of avazu-shaped samples on eight u280 nodes, beside the dense nodes' by the time model."""
+    placed = place("avazu", RTL_SAMPLES, CARDS, NODE)
+    cycles = _train(placed, Cosim(NODE, workers=CARDS, quiet=True))
+    model = EpochTime(shape=placed.shape, items=_busiest(placed)).cycles
+    dense = EpochTime(shape=replace(placed.shape, node=PRESETS["u280"])).cycles
+    name = f"avazu, {RTL_SAMPLES:,} samples, 8 × 8 engines"
+    yield Result(f"{name}: RTL", cycles, "cycles", note=f"time model {model:,}")
+    yield Result(f"{name}: faster than dense", dense / cycles, "×", 10, at_least=True, note=f"dense {dense:,}")
+
+
+def _small() -> Iterator[Result]:
+    """Yield the wall-clock time of a whole epoch through the RTL of two small workers."""
+    placed = place("avazu", SMALL_SAMPLES, 2, SMALL_NODE)
+    cosim = Cosim(SMALL_NODE, workers=2, quiet=True)
+    start = time.monotonic()
+    cycles = _train(placed, cosim)
+    name = f"avazu, {SMALL_SAMPLES:,} samples, 2 × 2 engines: RTL"
+    yield Result(name, time.monotonic() - start, "s", MAX_EPOCH_SECONDS, note=f"{cycles:,} cycles")
