@@ -259,7 +259,7 @@ class SparseEngine(Engine):
     docs/systems/sparse.md.
     """
 
-    QUEUE = 16  # scales, as many as PAs
+    QUEUE = 16  # scales, equal to the PAs in flight
 
     def __init__(self, *, lanes: int = 64, banks: int = 8, depth: int = 4096, fifo_depth: int = 4096):
         super().__init__(lanes=lanes, banks=banks, depth=depth, fifo_depth=fifo_depth)
