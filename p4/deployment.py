@@ -125,6 +125,8 @@ def read_endpoint(record: Record) -> Endpoint:
     mac, ip = record.text("mac"), record.text("ip", default="0.0.0.0")
     if not re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", mac):
         raise record.error(f'"mac" must be like 02:00:00:00:00:01, not {json.dumps(mac)}')
+    if int(mac[:2], 16) & 1:
+        raise record.error(f'"mac" must be of a single station, not of a group: {mac}')
     address = record.build(lambda: int(ipaddress.IPv4Address(ip)))
     port = record.integer("udp_port", high=1 << field_bits(UDP, "destination_port"), default=UDP_PORT)
     return Endpoint(int(mac.replace(":", ""), 16), address, port)

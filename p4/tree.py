@@ -45,12 +45,12 @@ def load_tree(path: Path) -> Tree:
 
 
 def _check_addresses(tree: Tree, record: Record) -> None:
-    """Raise InputError for a MAC or an IP address that two have; 0.0.0.0 is none."""
+    """Raise InputError for a MAC or an IP address that two have; the IP address 0.0.0.0 is none."""
     owners: dict[tuple[str, int], str] = {}
     for name, endpoint in tree.endpoints.items():
         for kind, address in (("mac", endpoint.mac), ("ip", endpoint.ip)):
             other = owners.setdefault((kind, address), name)
-            if other != name and address:
+            if other != name and (address or kind == "mac"):
                 raise record.error(f"{other} and {name} have the same {kind}")
 
 

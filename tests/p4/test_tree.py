@@ -128,6 +128,8 @@ WRONG = [
     ((*RACK0, "members", 1, "mac", "02:00:00:00:00:03"), "worker 1 and worker 2 have the same mac"),
     ((*RACK1, "mac", "02:00:00:01:00:01"), "switch rack0 and switch rack1 have the same mac"),
     ((*RACK1, "members", 1, "mac", "02:00:00:01:00:00"), "switch root and worker 3 have the same mac"),
+    ((*RACK0, "members", 1, "mac", "01:00:00:00:00:02"), 'members[1]: "mac" must be of a single station'),
+    ((*ROOT, "mac", "ff:ff:ff:ff:ff:ff"), 'switch.root: "mac" must be of a single station, not of a group'),
     ((*RACK0, "udp_port", 4000), 'switch.rack0: "udp_port" must be 34997'),
     (("slots", 100), "slots must be a power of two, not 100"),
     (("base", 3), "base must be a multiple of slots"),
@@ -144,6 +146,13 @@ def test_what_is_wrong_is_named_with_its_switch(document, load, path, cause):
         load(document)
     assert "\n" not in str(error.value)
     assert "tree.toml" in str(error.value)
+
+
+def test_two_stations_without_a_mac_are_refused(document, load):
+    for member in document["switch"]["rack0"]["members"]:
+        member["mac"] = "00:00:00:00:00:00"
+    with pytest.raises(InputError, match=r"tree\.toml: worker 0 and worker 1 have the same mac"):
+        load(document)
 
 
 def test_two_rings_beside_a_tree_are_a_loop(document, load):
