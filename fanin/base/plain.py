@@ -115,13 +115,13 @@ def _copy_below(place: int, name: str, target: Path) -> None:
             _copy_below(inner, each, target / each)
 
 
-def read_regular(path: Path) -> bytes:
-    """Return the content of a regular file of at most ``MAX_FILE_BYTES`` bytes; follow links. Never waits.
+def read_regular(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+    """Return the content of a regular file of at most ``max_bytes`` bytes; follow links. Never waits.
 
     Raises OSError for a FIFO, a device and a larger file.
     """
     with open_regular(path) as file:
-        return _read_all(file, path, MAX_FILE_BYTES)
+        return _read_all(file, path, max_bytes)
 
 
 def read_named(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:

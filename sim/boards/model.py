@@ -58,8 +58,11 @@ class BoardModel:
 def routed_model(path: Path) -> BoardModel:
     """Return the model of a file that nextpnr-ecp5 wrote with ``--write``. Raises InputError for others."""
     netlist = read_netlist(path)
-    pins = open_pins(netlist)
-    return _model(netlist, pins, routed_verilog(netlist))
+    try:
+        pins = open_pins(netlist)
+        return _model(netlist, pins, routed_verilog(netlist))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 def source_model(

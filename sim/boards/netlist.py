@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from fanin.base.errors import InputError
+from fanin.base.plain import read_regular
 from fanin.base.records import parse_json
 
+MAX_BYTES = 1 << 30  #: bytes of a netlist
+MAX_PARAMETER_BITS = 4096  #: bits of a number among a cell's parameters; those of Lattice's cells have 320
 Bit = int | str  #: number of a net, or a constant: "0", "1" or "x"
 
 _CONSTANTS: dict[str, Bit] = {"$PACKER_GND": "0", "$PACKER_VCC": "1"}
@@ -35,6 +38,9 @@ class Cell:
         text = self.parameters.get(parameter)
         if text is not None and not re.fullmatch("[01x]+", text):
             raise InputError(f"{self.name}: {parameter} must have the bits 0, 1 and x alone, not {text[:40]!r}")
+        if text is not None and len(text) > MAX_PARAMETER_BITS:
+            limit = f"at most {MAX_PARAMETER_BITS:,} bits"
+            raise InputError(f"{self.name}: {parameter} must have {limit}, not {len(text):,}")
         return default if text is None else int(text.replace("x", "0"), 2)
 
     def bit(self, pin: str) -> Bit | None:
@@ -67,12 +73,22 @@ class Netlist:
     names: dict[int, list[str]]
 
     def replace(self, bits: dict[int, Bit]) -> None:
-        """Replace each key of ``bits`` by its value in all ports and cells; follow chains of replacements."""
+        """Replace each key of ``bits`` by its value in all ports and cells; follow chains of replacements.
+
+        Raises InputError for a chain that leads back to its beginning.
+        """
+        resolved: dict[int, Bit] = {}
 
         def resolve(bit: Bit) -> Bit:
-            while isinstance(bit, int) and bit in bits:
+            chain: list[int] = []
+            while isinstance(bit, int) and bit in bits and bit not in resolved:
+                if len(chain) > len(bits):
+                    raise InputError(f"{self.module}: net {bit} drives itself through pads or buffers")
+                chain.append(bit)
                 bit = bits[bit]
-            return bit
+            end = resolved.get(bit, bit) if isinstance(bit, int) else bit
+            resolved.update(dict.fromkeys(chain, end))
+            return end
 
         for port in self.ports.values():
             port.bits = [resolve(bit) for bit in port.bits]
@@ -88,7 +104,7 @@ class Netlist:
         values: dict[int, Bit] = {}
         for name in [name for name in self.cells if name in _CONSTANTS]:
             cell = self.cells.pop(name)
-            values |= {bit: _CONSTANTS[name] for bit in cell.pins["F"] if isinstance(bit, int)}
+            values |= {bit: _CONSTANTS[name] for bit in cell.pins.get("F", []) if isinstance(bit, int)}
         self.replace(values)
 
     def drivers(self) -> dict[int, tuple[Cell, str]]:
@@ -105,7 +121,7 @@ class Netlist:
 def read_netlist(path: Path) -> Netlist:
     """Return the top module of a JSON file of yosys or nextpnr. Raises InputError for another file."""
     try:
-        modules = parse_json(path.read_text())["modules"]
+        modules = parse_json(read_regular(path, MAX_BYTES))["modules"]
         tops = [name for name, module in modules.items() if _is_top(module)] or list(modules)
         if len(tops) == 1:
             return netlist_of(tops[0], modules[tops[0]])
@@ -140,6 +156,8 @@ def _cell(name: str, cell: dict[str, Any]) -> Cell:
     directions = cell["port_directions"]
     pins = {pin: _bits(bits) for pin, bits in cell["connections"].items()}
     outputs = frozenset(pin for pin in pins if directions.get(pin) in ("output", "inout"))
+    if not isinstance(cell["type"], str):
+        raise ValueError(f"a cell's type is {cell['type']!r}")
     return Cell(name, cell["type"], {k: str(v) for k, v in cell["parameters"].items()}, pins, outputs)
 
 
@@ -152,6 +170,6 @@ def _direction(direction: object) -> str:
 def _bits(bits: Any) -> list[Bit]:
     """Return the bits of a port, a pin or a name, checked."""
     for bit in bits:
-        if not (isinstance(bit, int) and bit >= 0) and bit not in ("0", "1", "x", "z"):
+        if not (type(bit) is int and bit >= 0) and bit not in ("0", "1", "x", "z"):
             raise ValueError(f"a bit is {bit!r}")
     return list(bits)

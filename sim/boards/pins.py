@@ -21,6 +21,8 @@ from fanin.sim.boards.netlist import Bit, Cell, Netlist, Port
 DELAY_STEP_PS = 25  # nominal step of DELAYG and DELAYF (Lattice FPGA-TN-02035, "Delay")
 _OUTPUTS = ("CLKOP", "CLKOS", "CLKOS2", "CLKOS3")
 _PHASE_STEPS = 8  # steps of FPHASE per period of the VCO
+_MAX_DIVIDER = 128  # of a PLL
+_MAX_DELAY_STEPS = 127  # of a delay line
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,8 @@ def _open_pads(netlist: Netlist) -> None:
     bidirectional: list[Cell] = []
     for cell in _remove_cells(netlist, "TRELLIS_IO"):
         pad, direction = cell.bit("B"), cell.text("DIR", "INPUT")
-        assert isinstance(pad, int)
+        if not isinstance(pad, int):
+            raise InputError(f"{cell.name}: a pad must be at a pin of the board, B")
         if direction == "INPUT":
             wires.update({bit: pad for bit in cell.pins.get("O", []) if isinstance(bit, int)})
         elif direction == "OUTPUT":
@@ -140,6 +143,8 @@ def _open_buffers(netlist: Netlist) -> dict[int, int]:
 
     def bypass(cell: Cell, source: str, target: str, steps: int) -> None:
         bit = cell.bit(source)
+        if steps > _MAX_DELAY_STEPS:
+            raise InputError(f"{cell.name}: a delay line has at most {_MAX_DELAY_STEPS} steps, not {steps}")
         for output_bit in cell.pins.get(target, []):
             if isinstance(output_bit, int):
                 wires[output_bit] = "0" if bit is None else bit
@@ -209,8 +214,8 @@ def _clocks(cell: Cell, source: str) -> Iterator[PllClock]:
         raise InputError(f"{cell.name}: a PLL whose phase is moved has no model")
     divider = {output: cell.number(f"{output}_DIV", 8) for output in _OUTPUTS}
     input_divider, feedback_divider = cell.number("CLKI_DIV", 1), cell.number("CLKFB_DIV", 1)
-    if not all((input_divider, feedback_divider, *divider.values())):
-        raise InputError(f"{cell.name}: a PLL's dividers must be at least 1")
+    if not all(1 <= each <= _MAX_DIVIDER for each in (input_divider, feedback_divider, *divider.values())):
+        raise InputError(f"{cell.name}: a PLL's dividers must be in 1…{_MAX_DIVIDER}")
     reference = Fraction(input_divider, feedback_divider)  # the feedback clock's period
     vco = reference / divider[feedback]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fanin.base.errors import InputError
 from fanin.hdl.boards.board import Board
 from fanin.hdl.boards.build import ROUTED, SOURCE
 from fanin.hdl.boards.cells import cells_of
@@ -40,24 +41,32 @@ def board_config(board: Board, model: BoardModel, *, ppm: float = 0.0, phase_ps:
     port = f"eth_rgmii_{board.phy.port}_"
     pins = [name for name in (*model.inputs, *model.outputs) if name.startswith(port)]
     names = {name.removeprefix(port): name for name in pins}
-    rx_ctl, tx_ctl = (names.get(f"{direction}_ctl") or names[f"{direction}_ctrl"] for direction in ("rx", "tx"))
+    clock_pins = [name for name in model.inputs if name.startswith(f"{platform.default_clk}_")]
+
+    def pin(*spellings: str) -> str:
+        found = next((names[each] for each in spellings if each in names), None)
+        if found is None:
+            raise InputError(f"{model.top}: {board.name} needs a port {port}{spellings[0]}")
+        return found
+
     phy = PhyConfig(
-        rx_clk=names["rx_clk"],
-        rx_ctl=rx_ctl,
-        rx_data=names["rx_data"],
-        tx_clk=names["tx_clk"],
-        tx_ctl=tx_ctl,
-        tx_data=names["tx_data"],
+        rx_clk=pin("rx_clk"),
+        rx_ctl=pin("rx_ctl", "rx_ctrl"),
+        rx_data=pin("rx_data"),
+        tx_clk=pin("tx_clk"),
+        tx_ctl=pin("tx_ctl", "tx_ctrl"),
+        tx_data=pin("tx_data"),
         reset=names.get("rst", ""),
         phase_ps=phase_ps,
         rx_delay_ps=_HALF_BIT_PS + round(1000 * board.phy.rx_delay_ns),
         tx_delay_ps=_HALF_BIT_PS - round(1000 * board.phy.tx_delay_ns),
     )
-    oscillator = next(name for name in model.inputs if name.startswith(f"{platform.default_clk}_"))
+    if not clock_pins:
+        raise InputError(f"{model.top}: {board.name} needs an input {platform.default_clk}_…, its clock")
     clock = Clock.of_mhz(platform.default_clk_frequency / 1e6, ppm=ppm)
     reset = f"{platform.default_rst}_"
     resets = {name: 1 for name in model.inputs if name.startswith(reset)}
-    return BoardConfig(model, {oscillator: clock}, [phy], pins=resets)
+    return BoardConfig(model, {clock_pins[0]: clock}, [phy], pins=resets)
 
 
 def core_clock(config: BoardConfig) -> Clock:

@@ -95,7 +95,7 @@ def _comb(writer: _Writer, cell: Cell) -> None:
     if mode == "DPRAM":
         _ram(writer, cell)
         return
-    table, inputs = cell.number("INITVAL"), [writer.pin(cell, pin) for pin in "ABCD"]
+    table, inputs = cell.number("INITVAL") & 0xFFFF, [writer.pin(cell, pin) for pin in "ABCD"]
     value = lut_expression(table, inputs)
     if mode == "CCU2":
         carry, injected = writer.pin(cell, "FCI"), cell.text("CCU2_INJECT1", "NO") == "YES"

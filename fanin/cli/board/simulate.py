@@ -119,7 +119,7 @@ def _link(args: argparse.Namespace) -> Any:
 def _configs(args: argparse.Namespace, builds: list[BoardBuild]) -> list[Any]:
     """Return the boards' configurations. Clocks are alternately --ppm faster and slower, with random phases."""
     from fanin.hdl.boards.board import find_board
-    from fanin.sim.boards.setup import board_config, project_model, with_sdram
+    from fanin.sim.boards.setup import board_config, project_model
 
     rng = random.Random(args.seed)
     configs = []
@@ -127,10 +127,20 @@ def _configs(args: argparse.Namespace, builds: list[BoardBuild]) -> list[Any]:
         board = find_board(build.record.text("board"))
         model = project_model(build.project, routed=not args.source)
         if build.memory == SDRAM:
-            model = with_sdram(model, board, float(build.record.number("core_mhz")))
+            model = _with_sdram(model, board, build)
         ppm = args.ppm * (-1) ** number
         configs.append(board_config(board, model, ppm=ppm, phase_ps=rng.randrange(8000)))
     return configs
+
+
+def _with_sdram(model: Any, board: Any, build: BoardBuild) -> Any:
+    """Return a board's model with its SDRAM. Raises InputError for a clock that the board cannot have."""
+    from fanin.sim.boards.setup import with_sdram
+
+    core_mhz = float(build.record.number("core_mhz"))
+    if board.sdram is None or not core_mhz:
+        raise build.record.error(f"{board.name} has no SDRAM at {core_mhz:g} MHz")
+    return build.record.build(lambda: with_sdram(model, board, core_mhz))
 
 
 def _hosts(args: argparse.Namespace, builds: list[BoardBuild], listening: list[str]) -> list[Any]:
@@ -142,7 +152,8 @@ def _hosts(args: argparse.Namespace, builds: list[BoardBuild], listening: list[s
     boards = []
     for build, address in zip(builds, listening, strict=True):
         identity = build.record.record("identity")
-        boards.append(BoardAddress(Endpoint(identity.integer("mac"), identity.integer("ip")), address))
+        endpoint = Endpoint(identity.integer("mac", high=1 << 48), identity.integer("ip", high=1 << 32))
+        boards.append(BoardAddress(endpoint, address))
     hosts: list[Any] = [UdpHost(SWITCH, boards, (CONTROL_PORT, UDP_PORT))]
     if args.tap is not None:
         hosts.append(TapHost(args.tap))
