@@ -62,7 +62,19 @@ def program_config(
 
 
 def running_jobs(config: ProgramConfig, entries: Iterable[TableEntry]) -> list[RunningJob]:
-    """Return the jobs that ``entries`` of ``JOB_TABLES`` describe, by place."""
+    """Return the jobs that ``entries`` of ``JOB_TABLES`` describe, by place.
+
+    Raises ValueError for entries that do not fit one another, as after a command that was killed.
+    """
+    try:
+        return _running_jobs(config, entries)
+    except (LookupError, AssertionError) as error:
+        raise ValueError(
+            "the entries of its jobs are not whole: restart the switch, then add its jobs again"
+        ) from error
+
+
+def _running_jobs(config: ProgramConfig, entries: Iterable[TableEntry]) -> list[RunningJob]:
     senders: dict[int, list[TableEntry]] = {}
     parents: dict[int, TableEntry] = {}
     places: dict[int, int] = {}

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fanin.base.errors import InputError, ToolFailed
-from fanin.base.limits import is_number
 from fanin.runs.output import add_json, print_json, table
 
 if TYPE_CHECKING:
     from fanin.sim.switch.bmv2.running import RunningSwitch
 
 DEFAULT_SWITCH, DEFAULT_THRIFT = "127.0.0.1:9559", "127.0.0.1:9090"  # defaults of BMv2
+_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+(?:%\w+)?)\]|([\w.-]+)):(\d{1,5})", re.ASCII)
+_MAX_PORT = 65_535
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -62,7 +64,8 @@ def _action(
 
 def run(args: argparse.Namespace) -> int:
     """Run the selected action. Raises InputError if the switch does not answer, or rejects the action."""
-    _thrift_address(args)  # refuse a malformed address before the action begins
+    for option in "switch", "thrift":  # before the action begins
+        _address(args, option)
     try:
         args.act(args)
     except (ToolFailed, ValueError) as error:
@@ -70,19 +73,23 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _thrift_address(args: argparse.Namespace) -> tuple[str, int]:
-    """Return host and port of ``--thrift``. Raises InputError."""
-    host, _, port = args.thrift.rpartition(":")
-    if not host or not is_number(port):
-        raise InputError(f"--thrift must be HOST:PORT, not {args.thrift}")
-    return host, int(port)
+def _address(args: argparse.Namespace, option: str) -> tuple[str, int]:
+    """Return host and port of ``--switch`` or ``--thrift``. Raises InputError.
+
+    gRPC would take other texts, too, as addresses of other kinds.
+    """
+    text = getattr(args, option)
+    parts = _ADDRESS.fullmatch(text)
+    if parts is None or not 1 <= int(parts[3]) <= _MAX_PORT:
+        raise InputError(f"--{option} must be HOST:PORT, not {text!r}")
+    return parts[1] or parts[2], int(parts[3])
 
 
 @contextlib.contextmanager
 def _connect(args: argparse.Namespace) -> Iterator[RunningSwitch]:
     from fanin.sim.switch.bmv2.running import RunningSwitch  # gRPC loads slowly
 
-    switch = RunningSwitch(args.switch, thrift=_thrift_address(args), device=args.device)
+    switch = RunningSwitch(args.switch, thrift=_address(args, "thrift"), device=args.device)
     try:
         yield switch
     finally:

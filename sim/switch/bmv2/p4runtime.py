@@ -7,6 +7,7 @@ finsy implements the protocol's messages, and P4Info gives ids and widths. This 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
@@ -19,15 +20,24 @@ from finsy.grpcutil import GRPCStatusCode
 from finsy.p4client import P4Client, P4ClientError
 from finsy.p4schema import P4MatchType, P4Schema, P4Table
 from finsy.pbutil import PBMessage
-from finsy.proto import p4r
+from finsy.proto import p4i, p4r
+from google.protobuf import text_format
+from google.protobuf.message import DecodeError
 
-from fanin.base.errors import ToolFailed
+from fanin.base.errors import InputError, ToolFailed
+from fanin.base.plain import MAX_FILE_BYTES, read_regular
 from fanin.p4.control import Exact, Lpm, Match, MulticastGroup, Range, Replica, TableEntry, Ternary
 
 T = TypeVar("T")
 ADDRESS = "127.0.0.1:9559"  # P4Runtime's port
 _REQUEST_TIMEOUT = 20.0  # seconds per request; finsy gives up after 10
 _BATCH_CELLS = 1024  # register cells per request
+_MAX_ENTITIES = 1 << 16  # entries, groups or counters of an answer
+_MAX_P4INFO_BYTES = 4 << 20  # bytes of a file; gRPC has the same limit for a message
+_QUOTED = 200  # characters of an error of finsy and protobuf
+#: Errors of finsy and protobuf for an answer that is not P4Runtime's, or not of the switch's program.
+_UNREADABLE = (DecodeError, ValueError, LookupError, TypeError, AttributeError)
+logging.getLogger("finsy").addHandler(logging.NullHandler())  # its warnings would be lines on stderr
 _RETRY_DELAY = 0.05  # seconds between attempts to connect
 
 
@@ -42,6 +52,22 @@ class CompiledProgram:
     config: Path
     p4info: Path
 
+    def schema(self) -> P4Schema:
+        """Read both files. Raises InputError that names a file that cannot be read, or is none of p4c's."""
+        info, config = _content(self.p4info, _MAX_P4INFO_BYTES), _content(self.config)
+        try:
+            return P4Schema(text_format.Parse(info.decode(), p4i.P4Info()), config)
+        except (text_format.ParseError, ValueError, LookupError, TypeError, RecursionError) as error:
+            cause = " ".join(str(error).split())[:_QUOTED]
+            raise InputError(f"{self.p4info}: no P4Info, as fanin p4 emit writes it: {cause}") from error
+
+
+def _content(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+    try:
+        return read_regular(path, max_bytes)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+
 
 class P4Runtime:
     """Primary controller of the switch at ``address``, until :meth:`close` or until a later controller.
@@ -53,7 +79,7 @@ class P4Runtime:
 
     def __init__(self, address: str, *, device: int = 0, program: CompiledProgram | None = None):
         self.address = address
-        self.schema = P4Schema(program.p4info, program.config) if program else P4Schema()
+        self.schema = program.schema() if program else P4Schema()
         self._device = device
         self._election = p4r.Uint128(low=time.time_ns())
         self._client = P4Client(address, wait_for_ready=False)
@@ -85,7 +111,7 @@ class P4Runtime:
 
     def set_pipeline(self, program: CompiledProgram) -> None:
         """Load ``program`` into the switch, without entries, groups or counts."""
-        self.schema = P4Schema(program.p4info, program.config)
+        self.schema = program.schema()
         request = p4r.SetForwardingPipelineConfigRequest(
             device_id=self._device,
             action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
@@ -117,7 +143,10 @@ class P4Runtime:
     def entries(self, table: str) -> list[TableEntry]:
         """Return a table's entries, except the default one."""
         entries = self._read(p4entity.P4TableEntry(table))
-        return [decode_entry(self.schema, entry) for entry in entries if not entry.is_default_action]
+        try:
+            return [decode_entry(self.schema, entry) for entry in entries if not entry.is_default_action]
+        except (LookupError, TypeError) as error:
+            raise ToolFailed(f"{self.address}: entries of {table} do not fit the program") from error
 
     def direct_counter(self, entry: TableEntry) -> tuple[int, int]:
         """Return the packets and bytes that an entry has matched."""
@@ -143,8 +172,10 @@ class P4Runtime:
 
     def read(self, name: str, index: int) -> int:
         """Return a register's cell."""
-        (entry,) = self._read(p4entity.P4RegisterEntry(name, index=index))
-        return int(entry.data)
+        entries = self._read(p4entity.P4RegisterEntry(name, index=index))
+        if len(entries) != 1 or not isinstance(entries[0].data, int):
+            raise ToolFailed(f"{self.address}: {name}[{index}] has no number")
+        return entries[0].data
 
     def write_range(self, name: str, start: int, end: int, value: int) -> None:
         """Set a register's cells from ``start`` up to ``end``."""
@@ -162,8 +193,14 @@ class P4Runtime:
         request = p4r.ReadRequest(device_id=self._device, entities=[entity.encode(self.schema)])
 
         async def read() -> list[Any]:
-            replies = self._client.request_iter(request)
-            return [p4entity.decode_entity(e, self.schema) async for reply in replies for e in reply.entities]
+            found: list[Any] = []
+            async for reply in self._client.request_iter(request):
+                found += [p4entity.decode_entity(each, self.schema) for each in reply.entities]
+                if len(found) > _MAX_ENTITIES:
+                    raise ToolFailed(f"{self.address}: sent more than {_MAX_ENTITIES:,} entries")
+            if not all(isinstance(each, type(entity)) for each in found):
+                raise ToolFailed(f"{self.address}: sent entries of another kind than requested")
+            return found
 
         return self._run(read())
 
@@ -209,6 +246,8 @@ class P4Runtime:
         future = asyncio.run_coroutine_threadsafe(bounded(), self._loop)
         try:
             return future.result(2 * _REQUEST_TIMEOUT)
+        except ToolFailed:
+            raise
         except P4ClientError as error:
             if error.code == GRPCStatusCode.UNAVAILABLE:
                 raise Unreachable(f"{self.address}: no P4Runtime server answers") from error
@@ -217,6 +256,9 @@ class P4Runtime:
             raise ToolFailed(f"{self.address}: no answer in {_REQUEST_TIMEOUT:g} s") from error
         except (RuntimeError, AssertionError) as error:  # raised by finsy when the connection has ended
             raise ToolFailed(f"{self.address}: the P4Runtime connection has ended") from error
+        except _UNREADABLE as error:
+            cause = " ".join(str(error).split())[:_QUOTED]
+            raise ToolFailed(f"{self.address}: sent an answer that cannot be read: {cause}") from error
 
 
 def connect(

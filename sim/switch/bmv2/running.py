@@ -113,13 +113,13 @@ class RunningSwitch:
                 {running_job.name: running_job.size for running_job in schema.tables},
                 {action.name: [parameter.name for parameter in action.params] for action in schema.actions},
             )
+            entries = [entry for name in JOB_TABLES for entry in control.entries(name)]
+            installed = FOREIGN_ENTRY in control.entries(FOREIGN_ENTRY.table)
+            if not installed and ports is None:
+                return
+            running = running_jobs(config, entries)
         except ValueError as error:
             raise ValueError(f"{self.address}: {error}") from error
-        entries = {name: control.entries(name) for name in JOB_TABLES}
-        installed = FOREIGN_ENTRY in control.entries(FOREIGN_ENTRY.table)
-        if not installed and ports is None:
-            return
-        running = running_jobs(config, [entry for table_entries in entries.values() for entry in table_entries])
         self._running = {running_job.job.id: running_job for running_job in running}
         if installed:
             flooded = [group for group in control.multicast_groups() if group.id == FLOOD_GROUP]

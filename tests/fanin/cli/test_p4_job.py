@@ -1,13 +1,18 @@
 """``fanin p4 job`` against a switch that keeps what it is told (tests.sim.switch.bmv2.fake), and its errors."""
 
+import itertools
 import json
+import os
 
+import grpc
 import pytest
+from finsy.proto import p4r
 
 from fanin.cli.main import main
 from fanin.job import Job, Member, worker_endpoint
 from fanin.p4.aggregation import ProgramConfig
 from fanin.p4.deployment import Deployment, default_deployment, deployment_json
+from fanin.sim.switch.bmv2 import p4runtime
 from fanin.wire.aggregation import Encap
 from tests.fanin.cli.json_page import documented
 from tests.sim.switch.bmv2.fake import FakeSwitch, compiled
@@ -50,6 +55,7 @@ def emit(tmp_path):
     return write
 
 
+GROUPS = "packet_replication_engine_entry"
 PORTS = default_deployment(ProgramConfig(workers=6)).ports
 
 
@@ -97,9 +103,16 @@ def test_nobody_at_the_address(capsys):
     _refused((status, "", capsys.readouterr().err), "127.0.0.1:1: no P4Runtime server answers")
 
 
-def test_an_address_that_is_none(capsys):
-    status = main(["p4", "job", "stats", "--thrift", "here"])
-    _refused((status, "", capsys.readouterr().err), "--thrift must be HOST:PORT, not here")
+@pytest.mark.parametrize("option", ["--switch", "--thrift"])
+@pytest.mark.parametrize("address", ["here", "", ":1", "here:", "here:0", "here:65536", "xds:///a:1", "a b:1"])
+def test_an_address_that_is_none(option, address, capsys):
+    status = main(["p4", "job", "stats", option, address])
+    _refused((status, "", capsys.readouterr().err), f"{option} must be HOST:PORT, not {address!r}")
+
+
+def test_an_address_of_version_6(capsys):
+    status = main(["p4", "job", "stats", "--switch", "[::1]:1"])
+    _refused((status, "", capsys.readouterr().err), "[::1]:1: no P4Runtime server answers")
 
 
 def test_a_switch_without_a_program(run, emit):
@@ -133,6 +146,52 @@ def test_a_job_that_runs_already(run, emit):
 def test_slots_that_another_job_has(run, emit):
     run("add", emit(JOBS[0]))
     _refused(run("add", emit(Job(4, 0, 16, JOBS[1].members))), "slots of job 4 overlap those of job 3")
+
+
+@pytest.mark.parametrize("table", ["Delivery.members", "Aggregation.admission"])
+def test_entries_that_are_not_whole(fake, run, emit, table):
+    """A command that is killed leaves some of a job's entries; another controller may have changed them."""
+    run("add", emit(JOBS[0]))
+    number = next(t.preamble.id for t in fake.config.p4info.tables if t.preamble.name == table)
+    keys = [key for key, entity in fake.entities.items() if entity.table_entry.table_id == number]
+    if table == "Delivery.members":
+        del fake.entities[keys[0]]
+    else:
+        del fake.entities[keys[0]].table_entry.match[:]
+    _refused(run("stats"), "the entries of its jobs are not whole: restart the switch, then add its jobs again")
+
+
+def test_entries_of_another_kind_or_without_end(fake, run, emit, monkeypatch):
+    run("add", emit(JOBS[0]))
+    entry = next(entity for entity in fake.entities.values() if entity.HasField("table_entry"))
+    fake.extra = lambda request: [p4r.ReadResponse(entities=[entry] * request.entities[0].HasField(GROUPS))]
+    _refused(run("stats"), "sent entries of another kind than requested")
+    fake.extra = lambda request: itertools.repeat(p4r.ReadResponse(entities=[entry] * 100))
+    monkeypatch.setattr(p4runtime, "_MAX_ENTITIES", 900)
+    _refused(run("stats"), "sent more than 900 entries")
+
+
+def test_an_error_that_is_none_of_grpc(fake, run):
+    def refuse(context):
+        context.set_trailing_metadata((("grpc-status-details-bin", b"\xff\xff\xff"),))
+        context.abort(grpc.StatusCode.UNKNOWN, "x")
+
+    fake.refuse = refuse
+    _refused(run("stats"), "sent an answer that cannot be read: ")
+
+
+@pytest.mark.parametrize("text", [b"\x1b[31m {", b"\xff", b'tables { preamble { id: "x" } }'])
+def test_a_folder_with_damaged_files(run, emit, text):
+    folder = emit(JOBS[0])
+    (folder / "aggregation.p4info.txtpb").write_bytes(text)
+    _refused(run("add", folder), "aggregation.p4info.txtpb: no P4Info, as fanin p4 emit writes it: ")
+
+
+def test_a_folder_with_a_fifo(run, emit):
+    folder = emit(JOBS[0])
+    (folder / "aggregation.json").unlink()
+    os.mkfifo(folder / "aggregation.json")
+    _refused(run("add", folder), "aggregation.json: cannot be read: is no regular file")
 
 
 def test_no_place_left(run, emit):

@@ -77,6 +77,8 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
         self.entities = {}  # key: serialized entity without its action → entity
         self.packets = {}  # the same key → what its counter says
         self.registers = []  # (name, start, end, value) as written
+        self.refuse = None  # called with the context of a request for the program
+        self.extra = None  # called with a request to read: answers that follow the right one
         self._server = grpc.server(ThreadPoolExecutor(4))
         p4r_grpc.add_P4RuntimeServicer_to_server(self, self._server)
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
@@ -102,6 +104,8 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
         return p4r.SetForwardingPipelineConfigResponse()
 
     def GetForwardingPipelineConfig(self, request, context):
+        if self.refuse:
+            self.refuse(context)
         if self.config is None:
             context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION, "No forwarding pipeline config set for this device."
@@ -136,6 +140,8 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
                 elif wanted.table_entry.table_id == entity.table_entry.table_id:  # both 0 for groups
                     answer.entities.add().CopyFrom(entity)
         yield answer
+        if self.extra:
+            yield from self.extra(request)
 
     def count(self, table, packets):
         """Let the counter of every entry of a table say ``packets``."""
