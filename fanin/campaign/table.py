@@ -2,6 +2,7 @@
 
 Parquet can hold far more than its bytes: pages are compressed, each row repeats a text of a dictionary, and an
 encoding by differences repeats prefixes. Arrow has no bound for these, so the pages' headers are read first.
+Some damage ends Arrow's whole process, so a child process reads the file.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow
+import pyarrow.ipc
 from pyarrow import compute, parquet
 
 from fanin.base.archive import max_unpacked_bytes
+from fanin.base.child import ChildDied, in_child
 from fanin.base.errors import InputError
 from fanin.base.records import Record, parse_json
 
@@ -37,21 +40,32 @@ def read_table(folder: Path) -> pyarrow.Table:
     if not path.is_file():
         raise InputError(f"{folder}: holds no {PARQUET_FILE} of fanin campaign")
     try:
-        metadata = parquet.read_metadata(path)
-        schema = metadata.schema.to_arrow_schema()
-        for column in schema:
-            if column.type not in _TYPES:
-                raise ValueError(f"column {column.name!r} is {column.type}, which no campaign writes")
-        _check_chunks(path, metadata)
-        texts = [column.name for column in schema if column.type == pyarrow.string()]
-        table = parquet.read_table(path, read_dictionary=texts)
-        if _text_bytes(table) > max_unpacked_bytes(path):
-            raise ValueError(f"has more than {max_unpacked_bytes(path):,} bytes of texts")
-        roles = parse_json((schema.metadata or {}).get(ROLES, b"{}"))
-    except (OSError, ValueError, IndexError, RecursionError, pyarrow.ArrowException) as error:
+        table = pyarrow.ipc.open_stream(in_child(lambda: _stream(path))).read_all()
+        roles = parse_json((table.schema.metadata or {}).get(ROLES, b"{}"))
+    except ChildDied:
+        raise InputError(f"{path}: cannot be read: no Parquet that Arrow reads") from None
+    except ValueError as error:
         raise InputError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
-    _check_roles(path, roles, schema.names)
-    return table.cast(schema)
+    _check_roles(path, roles, table.schema.names)
+    return table
+
+
+def _stream(path: Path) -> bytes:
+    """Return a table as a stream of Arrow. Raises exceptions of many kinds; damage may end the process."""
+    metadata = parquet.read_metadata(path)
+    schema = metadata.schema.to_arrow_schema()
+    for column in schema:
+        if column.type not in _TYPES:
+            raise ValueError(f"column {column.name!r} is {column.type}, which no campaign writes")
+    _check_chunks(path, metadata)
+    texts = [column.name for column in schema if column.type == pyarrow.string()]
+    table = parquet.read_table(path, read_dictionary=texts, use_threads=False)  # the parent's threads are gone
+    if _text_bytes(table) > max_unpacked_bytes(path):
+        raise ValueError(f"has more than {max_unpacked_bytes(path):,} bytes of texts")
+    stream = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_stream(stream, schema) as writer:
+        writer.write_table(table.cast(schema))
+    return stream.getvalue().to_pybytes()
 
 
 def _check_roles(path: Path, roles: object, columns: list[str]) -> None:

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import signal
 
 import pyarrow
 import pytest
@@ -14,6 +16,14 @@ from fanin.campaign.table import read_table
 
 ROWS = 3000
 ROLES = {"options": ["o"], "figures": ["f"]}
+
+
+def test_damage_that_ends_arrows_process(write, monkeypatch):
+    """Arrow calls abort for wrong histograms of sizes, for instance."""
+    folder = write(["a"] * ROWS)
+    monkeypatch.setattr(parquet, "read_metadata", lambda path: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(InputError, match=r"results\.parquet: cannot be read: no Parquet that Arrow reads"):
+        read_table(folder)
 
 
 @pytest.fixture
