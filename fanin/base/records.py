@@ -173,9 +173,9 @@ class Record:
         """Return an integer that is at least 0, or None for null."""
         return None if self._take(field) is None else self.integer(field)
 
-    def counts(self) -> dict[str, int]:
-        """Return all fields, which must be integers of at least 0."""
-        return {field: self.integer(field) for field in self.value}
+    def counts(self, required: Sequence[str] = ()) -> dict[str, int]:
+        """Return all fields, which must be integers of at least 0; ``required``: fields that must exist."""
+        return {field: self.integer(field) for field in (*required, *self.value)}
 
     def number(self, field: str, low: int = 0) -> Fraction:
         """Return a number that is at least ``low`` and less than ``MAX_NUMBER``."""

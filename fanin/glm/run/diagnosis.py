@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from fanin.runs.output import table
 from fanin.runs.states import STATES
 from fanin.sim.switch.operations import Step, steps_of
 from fanin.wire.aggregation import Protocol
+
+_EPOCH = re.compile(rf"{STATES}/epoch(\d{{6,9}})-", re.ASCII)  # name of a state
 
 
 @dataclass(frozen=True)
@@ -97,10 +100,10 @@ def switches_of(run: Record) -> list[list[str]]:
     switches, trunks = run.record("switches"), run.record("trunks")
     rows = [["switch", *_SWITCH_COLUMNS.values(), "lost up", "lost down"]]
     for name in switches.value:
-        counts = switches.record(name).counts()
+        counts = switches.record(name).counts(list(_SWITCH_COLUMNS))
         lost = ["–", "–"]
         if f"{name} up" in trunks.value:
-            lost = [f"{_lost(trunks.record(f'{name} {way}').counts()):,}" for way in ("up", "down")]
+            lost = [f"{_lost(trunks, name, way):,}" for way in ("up", "down")]
         rows.append([name, *(f"{counts[key]:,}" for key in _SWITCH_COLUMNS), *lost])
     return rows
 
@@ -125,13 +128,15 @@ def waiting_switches(run: Record) -> Iterator[str]:
     if "switches" not in run.value:
         return
     switches, trunks = run.record("switches"), run.record("trunks")
-    counts = {name: switches.record(name).counts() for name in switches.value}
+    counts = {name: switches.record(name).counts(list(_SWITCH_COLUMNS)) for name in switches.value}
     tree = run.record("options").record("network").record("tree")
     members = {name: tree.texts(name) for name in counts}
+    if empty := [name for name in counts if not members[name]]:
+        raise tree.error(f"switch {empty[0]} must have members")
     parents = {member: name for name in counts for member in members[name] if member in counts}
 
     def lost(children: Iterable[str], way: str) -> str:
-        numbers = {child: _lost(trunks.record(f"{child} {way}").counts()) for child in children}
+        numbers = {child: _lost(trunks, child, way) for child in children}
         return "".join(f"; {number:,} lost on {child}'s link" for child, number in numbers.items() if number)
 
     unanswered = dict.fromkeys(counts, 0)  # members' packets that cannot come before the parent's answer
@@ -151,8 +156,10 @@ def waiting_switches(run: Record) -> Iterator[str]:
                 unanswered[name] = number * len(members[name])
 
 
-def _lost(link: Mapping[str, int]) -> int:
-    return link["dropped"] + link["fcs_errors"]
+def _lost(trunks: Record, switch: str, way: str) -> int:
+    """Return the frames lost on a switch's link to its parent; ``way``: ``up`` or ``down``."""
+    link = trunks.record(f"{switch} {way}")
+    return link.integer("dropped") + link.integer("fcs_errors")
 
 
 def packets_of(run: Record) -> Packets | None:
@@ -202,8 +209,12 @@ def diagnose(run: Record, folder: Path) -> Diagnosis:
     states = run.texts("checkpoints") if "checkpoints" in run.value else ()
     resume = None
     if error and states:
-        epoch = int(states[-1].removeprefix(f"{STATES}/epoch").partition("-")[0])
-        resume = f"{shlex.join(['fanin', 'train', '--resume', str(folder)])} continues after epoch {epoch}"
+        epoch = _EPOCH.match(states[-1])
+        if epoch is None:
+            raise run.error(f'"checkpoints" must name states, not {states[-1][:40]!r}')
+        resume = (
+            f"{shlex.join(['fanin', 'train', '--resume', str(folder)])} continues after epoch {int(epoch[1])}"
+        )
     lines = [line for node in nodes for line in str(node).split("\n")]
     if error is None:
         epochs, exact = len(run.records("epochs")), run.flag("bit_exact")

@@ -54,7 +54,11 @@ def test_the_doctor_refuses_a_folder_that_is_no_run(capsys, tmp_path):
     assert "absent: no such folder" in refused(capsys, "doctor", tmp_path / "absent")
 
 
+COUNTS = '"aggregated": 1, "acknowledged": 0, "results": 0, "confirms": 0, "to_parent": 0'
+SWITCH = f'{{{COUNTS}, "to_parent_again": 0}}'
+EMPTY = '"links": [], "first_packet": [], "counters": [], "error": "x"'
 PARTS = '"switch": {}, "jobs": {}, "options": {"node": {"protocol": "p4sgd"}}'
+TREE = PARTS.replace('"p4sgd"}', '"p4sgd"}, "network": {"tree": {"a": []}}')
 WAYS = '{"up": {"dropped": 0}, "down": {}}'
 NO_RUNS = [
     ("[]", "must be an object, not []"),
@@ -70,6 +74,19 @@ NO_RUNS = [
         f'{{"links": [{WAYS}], "first_packet": [{{}}], "counters": [{{}}, {{}}], {PARTS}}}',
         "as many first_packet",
     ),
+    (
+        f'{{{EMPTY}, "switches": {{"a": {{{COUNTS}}}}}, "trunks": {{}}, {PARTS}}}',
+        '"to_parent_again" is missing',
+    ),
+    (
+        f'{{{EMPTY}, "switches": {{"a": {SWITCH}}}, "trunks": {{"a up": {{"dropped": 1}}}}, {PARTS}}}',
+        'trunks.a up: "fcs_errors" is missing',
+    ),
+    (
+        f'{{{EMPTY}, "switches": {{"a": {SWITCH}}}, "trunks": {{}}, {TREE}}}',
+        "options.network.tree: switch a must have members",
+    ),
+    (f'{{{EMPTY}, "checkpoints": ["states/epochX"], {PARTS}}}', '"checkpoints" must name states, not'),
     (
         f'{{"links": [], "first_packet": [], "counters": [], {PARTS.replace("p4sgd", "tcp")}}}',
         'options.node: "protocol" must be one of p4sgd, switchml',
