@@ -1,10 +1,12 @@
 """The page of ``fanin watch`` in headless Chromium: it shows a run, has no error, and becomes the report."""
 
+import json
 import re
 import subprocess
 
 import pytest
 
+from fanin.base.scratch import LIVE_FILE
 from fanin.runs import live
 from fanin.runs.live import LiveFile
 from tests.fanin.cli.watch.served import serving
@@ -66,3 +68,21 @@ def test_a_run_without_a_report_says_why(tmp_path):
     (tmp_path / "run.json").write_text('{"error": "node 0: <TIMEOUT>"}')
     with serving(tmp_path) as url:
         assert "node 0: &lt;TIMEOUT&gt;" in _opened(url)
+
+
+@pytest.mark.parametrize(
+    ("damage", "shown"),
+    [
+        ({}, "live file is damaged"),
+        ({"total": "many"}, "live file is damaged"),
+        ({"losses": {"<b>": [[n, n] for n in range(150_000)]}}, "&lt;b&gt;"),  # more than a call's arguments
+    ],
+    ids=["empty", "text", "long"],
+)
+def test_a_damaged_live_file_does_not_stop_the_page(tmp_path, damage, shown):
+    whole = dict.fromkeys(("title", "stage", "unit", "command"), "x") | {"now": {}, "losses": {}, "counts": []}
+    whole |= dict.fromkeys(("total", "done", "began", "written", "seconds_left"), 1)
+    content = {"format": live.FORMAT} | (whole | damage if damage else {})
+    (tmp_path / LIVE_FILE).write_text(json.dumps(content))
+    with serving(tmp_path) as url:
+        assert shown in _opened(url)
