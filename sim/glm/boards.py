@@ -235,7 +235,7 @@ class Boards:
                 run.models.append(join_model([weights for _, weights in results], shape))
                 old_cycles = [cycles for cycles, _ in results]
                 if progress:
-                    done = len(server.latencies_ns) * self.workers
+                    done = server.operations * self.workers
                     cycle = sum(run.cycles)
                     progress(Progress(cycle=cycle, phases=number, operations=done, frames=server.frames))
                 if course.is_checkpoint(number, epochs) or number == epochs:

@@ -22,6 +22,7 @@ from fanin.wire.fields import byte_length
 
 _HEADER = header_length(Encap.UDP)
 _OPERATION = struct.Struct(">BBHI")  # aggregation header: kind with version, job, slot, round
+MAX_LATENCIES = 1 << 20  #: operations whose latency is kept
 _MAX_DATAGRAM = 65536
 _STOP_CHECK_S = 0.1  # interval at which the thread checks whether to end
 _PS = 1000  # picoseconds per nanosecond
@@ -34,8 +35,9 @@ class HostSwitch:
     - ``boards``: addresses of the workers of ``job``, in their order.
     - ``foreign_datagrams``: number of dropped datagrams: too short, or from other addresses.
     - ``active_workers``: workers from which a datagram has arrived.
-    - ``latencies_ns``: per operation, the time from its first AGG at the socket to the RESULT for all. It is
-      this host's share of an AllReduce.
+    - ``operations``: number of operations whose RESULT was sent to all.
+    - ``latencies_ns``: of the first ``MAX_LATENCIES`` operations, the time from the first AGG at the socket to
+      the RESULT for all. It is this host's share of an AllReduce.
     - ``pcap``: capture that is written, not closed.
 
     Raises InputError if the address cannot be used.
@@ -61,6 +63,7 @@ class HostSwitch:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="switch", daemon=True)
         self.latencies_ns: list[int] = []
+        self.operations = 0
         self.active_workers: set[int] = set()
         self.foreign_datagrams = 0
         self.frames = 0
@@ -141,5 +144,7 @@ class HostSwitch:
         """Note the result of a round for all workers, and its latency if its first AGG was noted."""
         newest, arrival_ns = self._agg_arrivals[slot]
         if newest == number and arrival_ns is not None:
-            self.latencies_ns.append(time.perf_counter_ns() - arrival_ns)
+            self.operations += 1
+            if len(self.latencies_ns) < MAX_LATENCIES:
+                self.latencies_ns.append(time.perf_counter_ns() - arrival_ns)
         self._agg_arrivals[slot] = number, None

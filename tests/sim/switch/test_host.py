@@ -11,6 +11,7 @@ from fanin.base.errors import InputError
 from fanin.golden.aggregation import WorkerEndpoint
 from fanin.p4.aggregation import ProgramConfig
 from fanin.p4.deployment import default_deployment
+from fanin.sim.switch import host
 from fanin.sim.switch.base import SwitchKind
 from fanin.sim.switch.host import HostSwitch
 from fanin.sim.switch.make import make_switch
@@ -82,7 +83,7 @@ def test_every_operation_is_the_sum_of_all_workers(loss):
                     for packet in worker.submit(own[worker.submitted]):
                         board.sendto(encode_payload(packet), server.address)
                 found += deliver(board, worker, server, rng, loss)
-        while len(server.latencies_ns) < OPERATIONS and time.monotonic() < end:
+        while server.operations < OPERATIONS and time.monotonic() < end:
             time.sleep(0.001)  # it is noted behind the last RESULT
         assert server.failure is None
         assert len(server.latencies_ns) == OPERATIONS
@@ -101,6 +102,18 @@ def test_what_comes_from_elsewhere_is_dropped_and_counted():
         assert (server.foreign_datagrams, server.frames) == (2, 0)
         with pytest.raises(TimeoutError):
             stranger.recv(2048)
+
+
+def test_latencies_take_no_memory_without_end(monkeypatch):
+    monkeypatch.setattr(host, "MAX_LATENCIES", 3)
+    with sockets(1) as (board,), served([board]) as (server, job):
+        for number in range(1, 6):
+            board.sendto(_agg(job, 0, number), server.address)
+            _wait(server, 2 * number - 1)
+            ack = AggPacket(Kind.ACK, job.id, 0, number, job.members[0].bitmap, ())
+            board.sendto(encode_payload(ack), server.address)
+            _wait(server, 2 * number)
+        assert (server.operations, len(server.latencies_ns)) == (5, 3)
 
 
 def _agg(job, slot, number, member=0):
