@@ -42,7 +42,7 @@ def sole_writer(path: Path, *, follow_link: bool = True) -> Iterator[int]:
     - ``follow_link``: False refuses a path that is a link.
     """
     with ensure_directory(path), _open_directory(path, follow_link) as folder:
-        if not _try_lock(folder):
+        if not try_lock(folder):
             writer = writer_of(path) or Writer()
             raise InputError(f"{path}: {writer} is writing it; wait until it ends, or choose another folder")
         with as_input_error(path):
@@ -77,7 +77,7 @@ def ensure_directory(path: Path) -> Iterator[None]:
 def writer_of(path: Path) -> Writer | None:
     """Return the process that holds :func:`sole_writer` of a directory; None if no process does."""
     with _open_directory(path) as folder:
-        if _try_lock(folder, fcntl.LOCK_SH):
+        if try_lock(folder, fcntl.LOCK_SH):
             return None
     try:
         return Writer(**(read_object(path / WRITER_FILE) or {}))
@@ -95,10 +95,10 @@ def _open_directory(path: Path, follow_link: bool = True) -> Iterator[int]:
         yield folder
 
 
-def _try_lock(folder: int, kind: int = fcntl.LOCK_EX) -> bool:
-    """Lock an open directory; return False if another process holds the lock."""
+def try_lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
+    """Lock an open directory or file; return False if another process holds the lock."""
     try:
-        fcntl.flock(folder, kind | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:  # a file system without locks

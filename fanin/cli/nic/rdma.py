@@ -16,6 +16,7 @@ from fanin.cli.nic.rtl import ratio, serve_rtl
 from fanin.cli.ranges import integer
 from fanin.cli.serving import say, stopped_by_signals
 from fanin.rdma.facts import FIRST_QUEUE_PAIR, PRESETS, Region
+from fanin.runs.lock import try_lock
 from fanin.runs.output import print_json, table
 from fanin.wire.ethernet import Endpoint
 from fanin.wire.rdma import PSN_BITS
@@ -167,7 +168,7 @@ def _open_memory(settings: RdmaSettings) -> Iterator[RdmaSettings]:
     """Yield settings with an open memory file of the user; a later change of its name has no effect.
 
     A new file has mode 0600. Raises InputError for a link, a file of several names or of another user,
-    and one that others may write.
+    one that others may write, and one that another node uses.
     """
     path = settings.memory
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -175,6 +176,10 @@ def _open_memory(settings: RdmaSettings) -> Iterator[RdmaSettings]:
         try:
             file = stack.enter_context(open(os.open(path, flags, 0o600), "r+b", buffering=0))
             _check_own(path, settings.size, os.fstat(file.fileno()))
+            if not try_lock(file.fileno()):
+                raise InputError(
+                    f"--memory {path}: another fanin nic run uses it; each node has a memory of its own"
+                )
             file.truncate(settings.size)
         except OSError as error:
             raise InputError(f"--memory {path}: {error.strerror}") from error

@@ -234,6 +234,13 @@ def test_memory_of_others_is_refused(tmp_path, monkeypatch):
         _opened(memory)
 
 
+def test_memory_of_another_node_is_refused(tmp_path):
+    used = pytest.raises(InputError, match=r"m: another fanin nic run uses it; each node has")
+    with rdma._open_memory(_settings(tmp_path / "m")), used:
+        _opened(tmp_path / "m")
+    _opened(tmp_path / "m")
+
+
 def test_memory_is_made_for_its_owner_alone(tmp_path):
     settings = _settings(tmp_path / "m")
     umask = os.umask(0)
