@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -147,5 +148,5 @@ def add_counts(before: Any, after: Any) -> Any:
     if isinstance(before, Mapping):
         return {name: add_counts(before.get(name, 0), after.get(name, 0)) for name in {**before, **after}}
     if isinstance(before, list):
-        return [add_counts(first, second) for first, second in zip(before, after, strict=True)]
+        return [add_counts(first, second) for first, second in zip_longest(before, after, fillvalue=0)]
     return before + after

@@ -222,6 +222,7 @@ class _Command:
         if self.earlier:
             self.earlier.check(values)
             self.earlier.check_epochs(training.epochs)
+            self.earlier.check_nodes(len(training.network.here) or training.workers)
         else:
             self._survival.job = first_course(training.network).job
         self._survival.about = lambda job: About(configuration, values, self._digest, job)
@@ -230,7 +231,7 @@ class _Command:
         """Raise InputError if the samples are not those of the resumed run; keep their digest."""
         self._digest = data_digest(dataset)
         if self.earlier:
-            self.earlier.check_data(self.options.data or "", self._digest)
+            self.earlier.check_data(self.options.data or "", self._digest, dataset.features.shape[1])
 
     def _run(self, trainer: Trainer, folder: Path) -> BaseException | None:
         """Train and fill the run's folder; return the failure that stopped the run, or None."""

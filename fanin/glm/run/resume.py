@@ -47,9 +47,19 @@ class Earlier:
             raise InputError(f"{self.folder}: its states have an unknown option: {unknown[0]}")
         check_unchanged(GlmOptions, self.folder, {name: training[name] for name in earlier}, earlier)
 
-    def check_data(self, name: str, digest: str) -> None:
-        """Raise InputError if the samples are not those of the run."""
+    def check_nodes(self, nodes: int) -> None:
+        """Raise InputError for a state with counters of another number of simulated nodes."""
+        for part, state in self.states.items():
+            if (count := len(state.history.counters)) not in (0, nodes):
+                raise InputError(f"{self.folder / part}: its state has counters of {count} nodes, not {nodes}")
+
+    def check_data(self, name: str, digest: str, columns: int) -> None:
+        """Raise InputError if the samples are not those of the run, or a state has not a weight per column."""
         if digest == self.about.data:
+            for part, state in self.states.items():
+                if (count := len(state.history.model)) != columns:
+                    numbers = f"{count:,} weights, not {columns:,}"
+                    raise InputError(f"{self.folder / part}: its state has {numbers}")
             return
         earlier_name = self.about.configuration["data"]
         if name != earlier_name:

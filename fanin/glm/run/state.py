@@ -160,6 +160,8 @@ def _check_types(fields: Mapping[str, Any], arrays: Arrays) -> None:
     ):
         if not _has_type(fields[group].get(name), kind):
             raise TypeError(f"{group}.{name} is missing or has another type")
+    if len(fields["scores"]) != fields["epoch"]:
+        raise ValueError(f"scores must be one of each epoch, {fields['epoch']}, not {len(fields['scores'])}")
     for name, dtype in (("model", np.int32), ("allreduce_ns", np.float64)):
         if arrays[name].dtype != dtype or arrays[name].ndim != 1:
             raise TypeError(f"{name} must be a vector of {np.dtype(dtype)}")

@@ -20,6 +20,7 @@ from fanin.glm.run.state import load
 from fanin.runs.output import class_folders
 from fanin.runs.states import load_state, save_state
 from fanin.runs.unfinished import UNFINISHED
+from fanin.sim.glm.course import add_counts
 from tests.fanin.cli.command import unlisted
 from tests.fanin.cli.json_page import documented
 from tests.fanin.cli.train_nodes import GoldenNodes
@@ -428,6 +429,7 @@ def test_a_state_of_a_strangers_making_takes_one_line(tmp_path, about, cause):
         ({"counters": 5}, "TypeError: counters has another type"),
         ({"switch": 5}, "TypeError: switch has another type"),
         ({"links": [{"up": {"frames": "1"}}]}, "TypeError: links has another type"),
+        ({"scores": []}, "ValueError: scores must be one of each epoch, 1, not 0"),
         ({"model": np.array(["x"])}, "TypeError: model must be a vector of int32"),
     ],
 )
@@ -454,6 +456,27 @@ def test_fields_of_other_types_take_one_line_also_with_a_right_digest(tmp_path, 
 def test_a_job_of_another_type_in_run_json_takes_one_line(capsys, stopped, job):
     (stopped / "run.json").write_text(json.dumps(record_of(stopped) | {"job": job}))
     assert '"job" must be an integer in 0…255, not ' in refusal(capsys, "train", "--resume", stopped)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "cause"),
+    [
+        ("model", lambda model: model[:-1], ": its state has 30 weights, not 31"),
+        ("model", lambda model: np.append(model, model), ": its state has 62 weights, not 31"),
+        ("counters", lambda counters: [{}], ": its state has counters of 1 nodes, not 2"),
+    ],
+)
+def test_a_state_of_other_sizes_takes_one_line(capsys, stopped, name, change, cause):
+    for path in (stopped / "states").iterdir():
+        about, arrays = load_state(path, "fanin train")
+        group = arrays if name in arrays else about
+        group[name] = change(group[name])
+        save_state(path, about | {"command": "fanin train"}, arrays)
+    assert refusal(capsys, "train", "--resume", stopped) == f"{stopped}{cause}"
+
+
+def test_counts_of_other_lengths_are_added():
+    assert add_counts([{"up": 1}, {"up": 5}], [{"up": 2}]) == [{"up": 3}, {"up": 5}]
 
 
 def test_an_option_of_another_fanin_takes_one_line(capsys, stopped):
