@@ -6,6 +6,7 @@ python-pcapng, which keeps integers, and the two fixed headers of pcap itself.
 
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Iterator
 from fractions import Fraction
@@ -32,7 +33,7 @@ def read_capture(path: Path) -> list[tuple[int, bytes]]:
     """
     try:
         data = read_named(path, MAX_BYTES)
-        frames = list(_pcapng(path) if data[:4] == _PCAPNG else _pcap(path, data))
+        frames = list(_pcapng(path, data) if data[:4] == _PCAPNG else _pcap(path, data))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     for time, _ in frames:
@@ -61,25 +62,34 @@ def _pcap(path: Path, data: bytes) -> Iterator[tuple[int, bytes]]:
         yield seconds * _NANOSECONDS + fraction * _MAGICS[magic], _without_fcs(path, frame, fcs)
 
 
-def _pcapng(path: Path) -> Iterator[tuple[int, bytes]]:
+class _Content(io.BytesIO):
+    """Content of a file. A read takes memory for bytes that exist; a block may declare a length of 4 GiB."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return at most ``size`` bytes. Raises ValueError for a negative size, of a short block."""
+        if size is None or size < 0:
+            raise ValueError("a block's length is too small")
+        return super().read(size)
+
+
+def _pcapng(path: Path, data: bytes) -> Iterator[tuple[int, bytes]]:
     from pcapng import FileScanner
     from pcapng.blocks import EnhancedPacket, ObsoletePacket, SimplePacket
     from pcapng.exceptions import PcapngException
 
     try:
-        with path.open("rb") as file:
-            for block in FileScanner(file):
-                if isinstance(block, SimplePacket | ObsoletePacket):
-                    raise InputError(f"{path}: holds packets without a time, or of an obsolete kind")
-                if not isinstance(block, EnhancedPacket):
-                    continue
-                interface = block.section.interfaces.get(block.interface_id)
-                if interface is None:
-                    raise InputError(f"{path}: a packet of an undeclared interface, {block.interface_id}")
-                if interface.link_type != _ETHERNET:
-                    raise InputError(f"{path}: a capture of something else than Ethernet")
-                _check_complete(path, block.packet_data, block.captured_len, block.packet_len)
-                yield _time_ns(block), _without_fcs(path, block.packet_data, _fcs_bytes(block))
+        for block in FileScanner(_Content(data)):
+            if isinstance(block, SimplePacket | ObsoletePacket):
+                raise InputError(f"{path}: holds packets without a time, or of an obsolete kind")
+            if not isinstance(block, EnhancedPacket):
+                continue
+            interface = block.section.interfaces.get(block.interface_id)
+            if interface is None:
+                raise InputError(f"{path}: a packet of an undeclared interface, {block.interface_id}")
+            if interface.link_type != _ETHERNET:
+                raise InputError(f"{path}: a capture of something else than Ethernet")
+            _check_complete(path, block.packet_data, block.captured_len, block.packet_len)
+            yield _time_ns(block), _without_fcs(path, block.packet_data, _fcs_bytes(block))
     except (PcapngException, struct.error, ValueError, LookupError, TypeError) as error:  # some of the library
         raise InputError(f"{path}: not a whole pcapng file: {error}") from error
 

@@ -1,10 +1,13 @@
 """Captures, byte by byte as the specifications of pcap and pcapng have them."""
 
+import os
 import struct
+import threading
 from pathlib import Path
 
 import pytest
 
+from fanin.base.child import in_child
 from fanin.base.errors import InputError
 from fanin.sim import capture
 from fanin.sim.capture import read_capture
@@ -119,11 +122,26 @@ def test_a_packet_is_of_its_own_interface_and_section(read):
         ),
         (pcapng(interface(option(14, struct.pack("<q", -1))), packet(FRAME)), "a packet's time is -1 s"),
         (b"nothing", "not a pcap or pcapng file"),
+        (pcapng(struct.pack("<II", 6, 4)), "a block's length is too small"),
     ],
 )
 def test_what_is_refused(read, content, cause):
     with pytest.raises(InputError, match=cause):
         read(content)
+
+
+def test_a_block_that_declares_gigabytes_takes_no_memory_for_them(read):
+    content = pcapng(interface(), struct.pack("<II", 6, 0xFFFFFFF0) + bytes(8))
+    with pytest.raises(ValueError, match=r"not a whole pcapng file: Trying to read 4294967268 bytes"):
+        in_child(lambda: bytes(len(read(content))), max_bytes=3 << 30)
+
+
+def test_a_pipe_is_read_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    content = pcapng(interface(), packet(FRAME))
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(content,), daemon=True)
+    writer.start()
+    assert read_capture(tmp_path / "pipe") == [(5000, FRAME)]
 
 
 def test_a_capture_without_end_takes_one_line(monkeypatch):

@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 
 from fanin.base.errors import InputError
+from fanin.base.plain import read_named
 
+_MAX_BYTES = 1 << 20  # of a file
 _LIST = re.compile(r"\d+(,\d+)*", re.ASCII)
 _WIDTH = re.compile(r"\d{1,9}", re.ASCII)
 
@@ -24,7 +26,7 @@ def parse_layers(text: str) -> tuple[int, ...]:
     if is_list(text):
         return _widths(text, f"--layers {text}")
     try:
-        lines = Path(text).read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_named(Path(text), _MAX_BYTES).decode(errors="replace").splitlines()
     except FileNotFoundError as error:
         raise InputError(f"--layers {text}: neither widths, such as 64,128,10, nor a file") from error
     except OSError as error:

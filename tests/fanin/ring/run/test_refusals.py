@@ -35,6 +35,7 @@ def test_the_runs_of_other_commands_are_left_alone(capsys, tmp_path):
         ("--layers 64,9999999999,10", "--layers 64,9999999999,10: '9999999999' is not a width"),
         ("--layers 64,x,10", "--layers 64,x,10: neither widths, such as 64,128,10, nor a file"),
         ("--layers .", ".: cannot be read: Is a directory"),
+        ("--layers /dev/zero", "/dev/zero: cannot be read: has more than 1,048,576 bytes"),
         ("--layers widths", "widths:2: '1.5' is not a width"),
         ("--layers nothing", "--layers nothing: the file has no widths"),
         ("--epochs 0", "epochs must be in [1, 1000000], not 0"),
