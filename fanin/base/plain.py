@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 MAX_FILE_BYTES = 64 << 20  #: default maximum size of a file, in bytes
+_PART_BYTES = 1 << 20  # bytes of a read from a file of unknown size
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -153,8 +154,13 @@ def _open_checked(path: Path | str, flags: int, folder: int | None, mode: str) -
 
 
 def _read_all(file: BinaryIO, path: Path | str, max_bytes: int) -> bytes:
-    if os.fstat(file.fileno()).st_size <= max_bytes:
-        content = file.read(max_bytes + 1)
-        if len(content) <= max_bytes:
-            return content
+    size = os.fstat(file.fileno()).st_size
+    if size <= max_bytes:
+        parts = [file.read(size + 1)]  # a read takes memory for as many bytes as are requested
+        total = len(parts[0])
+        while total <= max_bytes and (part := file.read(_PART_BYTES)):  # a pipe, or a file that grows
+            parts.append(part)
+            total += len(part)
+        if total <= max_bytes:
+            return b"".join(parts)
     raise OSError(errno.EFBIG, f"has more than {max_bytes:,} bytes", str(path))

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import onnx
 from onnx import ModelProto, TensorProto
 from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 
 from fanin.base.archive import MAX_UNPACKED_BYTES
+from fanin.planner.model.onnx_load import load_proto
 
 
 def load_external_data(path: Path, proto: ModelProto) -> None:
@@ -40,7 +40,7 @@ def load_external_data(path: Path, proto: ModelProto) -> None:
 def external_files(path: Path) -> list[Path]:
     """Return the files with a model's external data; none for a file that is no model."""
     try:
-        proto = onnx.load(path, format="protobuf", load_external_data=False)
+        proto = load_proto(path)
     except Exception:  # protobuf has many; the planner's reader says which
         return []
     paths = (_file(path, tensor) for tensor in _external(proto))

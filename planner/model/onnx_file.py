@@ -13,6 +13,7 @@ from fanin.base.errors import InputError
 from fanin.cnn.layers.layer import MAX_SIZE
 from fanin.planner.model.onnx_external import load_external_data
 from fanin.planner.model.onnx_inference import infer_in_child
+from fanin.planner.model.onnx_load import load_proto
 
 OLDEST_OPSET = 7  # in older opsets, Add and Gemm broadcast by attributes
 MAX_CONCATENATION = 1 << 16  #: maximum words of a concatenation that depends on the frames: a shape
@@ -38,7 +39,7 @@ Sizes = tuple[int, ...]  #: sizes of a tensor in ONNX; 0 for unknown ones
 def open_onnx(path: Path) -> ModelProto:
     """Return the model of an ONNX file, checked, with its external weights. Raises InputError."""
     try:
-        proto = onnx.load(path, format="protobuf", load_external_data=False)
+        proto = load_proto(path)
         load_external_data(path, proto)
         if not proto.functions:  # the checker can take forever for nested ones
             onnx.checker.check_model(proto)

@@ -1,7 +1,9 @@
 """ONNX files that are refused: node, cause, one line."""
 
+import contextlib
 import os
 import random
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 
@@ -33,6 +35,25 @@ def refuse(tmp_path):
         return text.removeprefix(f"{path}: ")
 
     return run
+
+
+@pytest.mark.parametrize("field", [b"\x0a\x00", b"\x5b\x0a\x00"], ids=["node", "group"])
+def test_very_many_messages_take_no_memory(tmp_path, field):
+    """protobuf takes 400 MiB for a million empty nodes. A group is a field that no kind of ONNX has."""
+    graph, path = field * 1_000_000, tmp_path / "net.onnx"
+    begin, size = b"\x3a", len(graph)  # field 7 of a model, and its size to base 128
+    while size:
+        begin, size = begin + bytes([size & 127 | (size > 127) << 7]), size >> 7
+    path.write_bytes(begin + graph)
+    causes = r"has more than 262,144 nodes, attributes,|has a field of kind 3, which ONNX does not have"
+    for read in load_onnx, external_files:
+        tracemalloc.start()
+        try:
+            with pytest.raises(InputError, match=causes) if read is load_onnx else contextlib.nullcontext():
+                read(path)
+            assert tracemalloc.get_traced_memory()[1] < 32 << 20
+        finally:
+            tracemalloc.stop()
 
 
 def conv_net(*shape, **attributes):
