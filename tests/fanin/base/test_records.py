@@ -6,8 +6,9 @@ import time
 
 import pytest
 
-from fanin.base import plain, records
+from fanin.base import records
 from fanin.base.errors import InputError
+from fanin.base.plain import MAX_FILE_BYTES
 from fanin.base.records import MAX_DEPTH, Record, open_record, parse_json, read_toml
 
 
@@ -102,13 +103,13 @@ def test_keys_are_searched_in_linear_time(unit):
     assert time.process_time() - start < 1
 
 
-def test_a_file_that_waits_or_does_not_end_is_refused(tmp_path, monkeypatch):
+def test_a_file_that_waits_or_does_not_end_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe.json")
     with pytest.raises(InputError, match=r"pipe\.json: cannot be read: is no regular file$"):
         open_record(tmp_path / "pipe.json")
     with pytest.raises(InputError, match=r"cannot be read: Is a directory$"):
         open_record(tmp_path)
-    (tmp_path / "long.json").write_text("{}" + " " * 20)
-    monkeypatch.setattr(plain, "MAX_FILE_BYTES", 20)
-    with pytest.raises(InputError, match=r"long\.json: cannot be read: has more than 20 bytes$"):
+    (tmp_path / "long.json").write_text("{}")
+    os.truncate(tmp_path / "long.json", MAX_FILE_BYTES + 1)
+    with pytest.raises(InputError, match=r"long\.json: cannot be read: has more than 67,108,864 bytes$"):
         open_record(tmp_path / "long.json")

@@ -101,7 +101,7 @@ def test_columns_that_overlap_are_refused(write):
 def test_damaged_pages_are_an_input_error(write):
     path = write([f"text {number}" for number in range(ROWS)]) / "results.parquet"
     content = path.read_bytes()
-    for at in range(4, 100):
+    for at in range(4, 100, 5):  # each takes a process
         path.write_bytes(content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :])
         with contextlib.suppress(InputError):  # no other error
             read_table(path.parent)
