@@ -213,6 +213,10 @@ def test_the_command_shows_the_levels(capsys):
 @pytest.mark.parametrize(
     ("words", "cause"),
     [
+        (
+            ["--racks", "32x32", "--operations", "16385"],
+            "--operations 16,385: 1,024 workers take at most 16,384",
+        ),
         (["--racks", "2x33"], "--racks: a switch must have 1 to 32 members, not 33"),
         (["--racks", "two"], "--racks: a tree must be like 4x8"),
         (["--racks", "2x2", "--protocol", "published"], "--racks: the published protocol has one switch"),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fanin.p4.aggregation import ProgramConfig
 
 MAX_OPERATIONS = 1_000_000
+MAX_SUMS = 1 << 24  #: operations of all workers; about 100 bytes of memory each
 _MAX_VALUE = 1 << 20  # of a contribution
 _MAX_SUM = 1 << 30
 
@@ -177,6 +178,10 @@ def _configuration(args: argparse.Namespace) -> tuple[int, ProgramConfig, Networ
     try:
         tree = _tree(args, slots)
         workers = len(tree.workers) if tree else int(args.workers)
+        if args.operations * workers > MAX_SUMS:
+            raise InputError(
+                f"--operations {args.operations:,}: {workers:,} workers take at most {MAX_SUMS // workers:,}"
+            )
         check_delay("link_ns", args.link_ns)
         program = ProgramConfig(
             protocol=protocol,
