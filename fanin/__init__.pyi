@@ -169,6 +169,8 @@ def train(
     mode: str = "model-parallel",
     vanilla: bool = False,
     gradient_values: int = 8,
+    sparse: str = "auto",
+    order: str = "frequency",
     workers: int = 4,
     engines: int | None = None,
     preset: str = "demo",

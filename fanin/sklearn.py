@@ -19,11 +19,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fanin import fixed
 from fanin.base.errors import InputError
 from fanin.fixed import LOSSES, Loss
-from fanin.glm.facts import PRESETS, TrainShape, check_one_switch
+from fanin.glm.facts import PRESETS, ColumnRule, SparseChoice, TrainShape, check_one_switch
 from fanin.glm.golden import metrics
 from fanin.glm.golden.float64 import train_float64
 from fanin.glm.golden.model import GlmModel
-from fanin.glm.golden.quantise import ColumnRanges, Float64, Quantised, quantise
+from fanin.glm.golden.quantise import ColumnRanges, Float64, Samples, quantise
+from fanin.glm.golden.sample_layout import choose_layout
 from fanin.glm.golden.targets import TargetScale
 from fanin.glm.golden.train import train
 
@@ -123,31 +124,35 @@ class _Glm(BaseEstimator):
             if not np.isfinite(ranges.high - ranges.low).all():
                 raise InputError("a feature spans more than float64 holds")
         check_one_switch(self.workers)
-        shape = TrainShape(
+        features = quantise(X, ranges, self.precision, bias=self.fit_intercept)
+        layout, placed = choose_layout(
+            features,
             node=dataclasses.replace(PRESETS[self.preset], frac=self.frac, l2=self.l2 != 0),
             workers=self.workers,
-            samples=X.shape[0],
-            columns=X.shape[1] + self.fit_intercept,
             batch=self.batch,
             precision=self.precision,
+            choice=SparseChoice.AUTO,
+            rule=ColumnRule.FREQUENCY,
+            is_csr=sparse.issparse(X),
         )
-        features = quantise(X, ranges, self.precision, bias=self.fit_intercept)
         gamma = _default_rate(features, self.precision, loss) if self.lr is None else self.lr
         rate = fixed.rate_of(gamma, self.batch)
-        bias = shape.columns - 1 if self.fit_intercept else None
+        bias = layout.columns - 1 if self.fit_intercept else None
         decay = fixed.decay_of(self.l2, gamma, spared=bias)
-        learn = _golden if self.backend == "golden" else _on_nodes(shape)
+        learn = _golden if self.backend == "golden" else _on_nodes(layout.shape)
         return [
             GlmModel(
                 loss=loss,
-                weights=learn(
-                    features,
-                    fixed.labels(y, loss, self.frac),
-                    shape,
-                    loss=loss,
-                    rate=rate,
-                    epochs=self.epochs,
-                    decay=decay,
+                weights=layout.to_data(
+                    learn(
+                        placed,
+                        fixed.labels(y, loss, self.frac),
+                        layout.shape,
+                        loss=loss,
+                        rate=rate,
+                        epochs=self.epochs,
+                        decay=decay,
+                    )
                 ),
                 float64=self._float64(features, y, loss, gamma / self.batch, decay),
                 ranges=ranges,
@@ -162,7 +167,7 @@ class _Glm(BaseEstimator):
             for y in labels
         ]
 
-    def _float64(self, features: Quantised, y: Float64, loss: Loss, rate: float, decay: fixed.Decay) -> Float64:
+    def _float64(self, features: Samples, y: Float64, loss: Loss, rate: float, decay: fixed.Decay) -> Float64:
         models = train_float64(
             features,
             y,
@@ -183,7 +188,7 @@ class _Glm(BaseEstimator):
         return sums
 
 
-def _golden(features: Quantised, labels: Int32, shape: TrainShape, **run: Any) -> Int32:
+def _golden(features: Samples, labels: Int32, shape: TrainShape, **run: Any) -> Int32:
     return list(train(features, labels, shape, **run))[-1].model
 
 
@@ -193,7 +198,7 @@ def _on_nodes(shape: TrainShape) -> Callable[..., Int32]:
 
     nodes = Cosim(shape.node, workers=shape.workers, quiet=True)
 
-    def learn(features: Quantised, labels: Int32, shape: TrainShape, **run: Any) -> Int32:
+    def learn(features: Samples, labels: Int32, shape: TrainShape, **run: Any) -> Int32:
         return nodes.train(shape, features, labels, **run).models[-1]
 
     return learn
@@ -208,9 +213,17 @@ def _generator(state: Any) -> Any:
     return state if isinstance(state, np.random.RandomState) else np.random.default_rng(state)
 
 
-def _default_rate(features: Quantised, precision: int, loss: Loss) -> float:
-    square = np.mean([np.sum(np.square(row, dtype=np.float64)) for row in features]) / 4**precision
+def _default_rate(features: Samples, precision: int, loss: Loss) -> float:
+    square = np.mean(_squares(features)) / 4**precision
     return _STEPS[loss] / max(square, 2.0**-8)
+
+
+def _squares(features: Samples) -> Float64:
+    """Return the exact sum of the squared codes of each sample."""
+    if isinstance(features, np.ndarray):
+        return np.array([np.sum(np.square(row, dtype=np.float64)) for row in features])
+    sums: Float64 = np.asarray(features.astype(np.float64).power(2).sum(axis=1)).ravel()
+    return sums
 
 
 class GlmClassifier(ClassifierMixin, _Glm):

@@ -52,6 +52,21 @@ class Partitioning(StrEnum):
     DATA_PARALLEL = "data-parallel"
 
 
+class SparseChoice(StrEnum):
+    """Layout of samples that a run requests: sparse, dense, or the better of both (docs/systems/sparse.md)."""
+
+    AUTO = "auto"  #: sparse if the data are sparse enough and the nodes can be
+    ON = "on"
+    OFF = "off"
+
+
+class ColumnRule(StrEnum):
+    """Rule by which columns share the chunks of sparse nodes."""
+
+    FREQUENCY = "frequency"  #: columns with the most non-zeros first
+    NONE = "none"  #: order of the data
+
+
 def _ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
@@ -110,7 +125,7 @@ class GlmConfig:
                 f"ping must be off without an IPv4 address (encap {self.encap}), and with a mac_width below "
                 f"{MIN_PING_WIDTH} ({self.mac_width})"
             )
-        if self.sparse and (self.mode is Partitioning.DATA_PARALLEL or self.l2 or self.vanilla):
+        if self.sparse and self.sparse_obstacle:
             raise ValueError(
                 "sparse must be off in data-parallel mode, with l2, with vanilla: only some chunks are updated"
             )
@@ -162,6 +177,13 @@ class GlmConfig:
     def loss_lanes(self) -> int:
         """Samples whose loss is computed in parallel; a micro-batch takes 8 / ``loss_lanes`` steps."""
         return self.label_width // LABEL_BITS
+
+    @property
+    def sparse_obstacle(self) -> str:
+        """The option of this node that a sparse node cannot have; empty if it has none."""
+        if self.mode is Partitioning.DATA_PARALLEL:
+            return f"--mode {self.mode}"
+        return "--l2" if self.l2 else "--vanilla" if self.vanilla else ""
 
     @property
     def columns(self) -> int:
@@ -289,7 +311,9 @@ class TrainShape:
             )
 
     def _what_fits(self) -> str:
-        chunks = min(self.node.depth, self.node.sample_fifo // self.precision)
+        chunks = self.node.depth
+        if not self.node.sparse:
+            chunks = min(chunks, self.node.sample_fifo // self.precision)
         column_workers = 1 if self.data_parallel else self.workers
         columns = column_workers * self.node.engines * self.node.lanes * chunks
         with_workers = f"{self.workers} worker{'s' * (self.workers > 1)}"

@@ -20,6 +20,7 @@ from fanin.fixed import NO_DECAY, Decay, LearningRate, Loss
 from fanin.glm.driver import NodeDriver, NodeJob
 from fanin.glm.facts import GlmConfig, TrainShape
 from fanin.glm.golden.layout import join_model, split_model
+from fanin.glm.golden.quantise import Samples
 from fanin.hdl.boards.memory_map import NODE
 from fanin.hdl.boards.registers import VERSION
 from fanin.hdl.glm.node_registers import Failure
@@ -27,7 +28,7 @@ from fanin.host.board import BoardClient, BoardError
 from fanin.job import Job
 from fanin.p4.aggregation import ProgramConfig
 from fanin.sim.cosim.run import Progress, RunResult
-from fanin.sim.glm.cosim import Bytes, Int32, deployment_of
+from fanin.sim.glm.cosim import Int32, deployment_of
 from fanin.sim.glm.course import WHOLE_TRAINING, Course, TrainRun
 from fanin.sim.glm.held_board import HeldBoard, NodeFailed
 from fanin.sim.network import NetworkConfig
@@ -180,7 +181,7 @@ class Boards:
     def train(
         self,
         shape: TrainShape,
-        features: Bytes,
+        features: Samples,
         labels: Int32,
         *,
         loss: Loss,

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from fanin import __version__
 from fanin.glm.golden import metrics
 from fanin.glm.golden.model import GlmModel
-from fanin.glm.golden.quantise import Quantised
+from fanin.glm.golden.quantise import Samples
 from fanin.sim.glm.result import TrainResult, options_json
 from fanin.sim.glm.train import Trainer
 
@@ -59,6 +59,7 @@ class ClassesResult:
             "verilog_sha256": first.verilog_sha256,
             "warning": self.warning or None,
             "options": options_json(first.training),
+            **({"layout": first.layout.as_json()} if first.layout and first.layout.reason else {}),
         }
 
 
@@ -77,7 +78,7 @@ def together(trainers: Sequence[Trainer], results: list[TrainResult]) -> Classes
     )
 
 
-def _accuracy(model: GlmModel, features: Quantised, labels: Sequence[npt.NDArray[np.float64]]) -> float:
+def _accuracy(model: GlmModel, features: Samples, labels: Sequence[npt.NDArray[np.float64]]) -> float:
     """Return the accuracy; ``labels`` marks, for each class, the samples that belong to it."""
     sums = [
         metrics.activations(features, weights, precision=model.precision, frac=model.frac)

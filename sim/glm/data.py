@@ -15,7 +15,7 @@ from sklearn.model_selection import train_test_split
 from fanin.base.errors import InputError
 from fanin.fixed import DEFAULT_PRECISION, Loss
 from fanin.glm.golden.model import Label
-from fanin.glm.golden.quantise import ColumnRanges, Features, Float64, Quantised, quantise
+from fanin.glm.golden.quantise import ColumnRanges, Features, Float64, Samples, quantise
 from fanin.glm.golden.targets import UNSCALED, TargetScale
 from fanin.sim.glm.files import kind_of
 from fanin.sim.glm.libsvm import read_libsvm
@@ -65,13 +65,14 @@ class RawData:
 class Dataset:
     """Quantised training samples in training order, and held-out ones; names as in ``RawData``.
 
-    Labels are indices of classes, or sums that represent targets by ``scale``.
+    Labels are indices of classes, or sums that represent targets by ``scale``. ``is_csr``: whether the samples'
+    source was CSR, such as a LIBSVM file. Their codes are CSR, too, unless an array is smaller.
     """
 
     name: str
-    features: Quantised
+    features: Samples
     labels: Float64
-    test_features: Quantised
+    test_features: Samples
     test_labels: Float64
     ranges: ColumnRanges
     precision: int
@@ -81,6 +82,7 @@ class Dataset:
     target: str = ""
     first_index: int | None = None
     scale: TargetScale = UNSCALED
+    is_csr: bool = False
 
     def against_the_rest(self, index: int) -> Dataset:
         """Return the same samples with two classes: the given class, as the larger label, and all others."""
@@ -117,7 +119,7 @@ def load(
     shuffle: bool = True,
     test: float = 0.25,
     seed: int = 0,
-    check: Callable[[int, int], object] | None = None,
+    check: Callable[[int, int, bool], object] | None = None,
 ) -> Dataset:
     """Read a data set, then prepare it; see ``read`` and ``prepare``."""
     raw = read(source, loss, target)
@@ -210,22 +212,23 @@ def prepare(
     shuffle: bool = True,
     test: float = 0.25,
     seed: int = 0,
-    check: Callable[[int, int], object] | None = None,
+    check: Callable[[int, int, bool], object] | None = None,
 ) -> Dataset:
     """Hold out a share, shuffle the rest once, and quantise both by the ranges of the rest.
 
-    ``check`` is called with the numbers of training samples and columns before quantisation, and may raise. A
-    set that does not fit a node may also not fit this machine's memory.
+    ``check`` is called before quantisation with the numbers of training samples and columns, and whether the
+    source is CSR. It may raise: a set that does not fit a node may also not fit this machine's memory.
     """
     train, held_out = split(raw, test=test, shuffle=shuffle, seed=seed)
     if check:
-        check(len(train), raw.features.shape[1] + bias)
+        check(len(train), raw.features.shape[1] + bias, sparse.issparse(raw.features))
     try:
         return _quantised(raw, train, held_out, precision=precision, bias=bias)
     except MemoryError as error:
         samples, columns = raw.features.shape
-        size = f"{samples:,} samples of {columns:,} features, a byte each"
-        raise InputError(f"{raw.name}: {size}, do not fit this machine's memory") from error
+        size = f"{samples:,} samples of {columns:,} features"
+        size += ", a byte each," if isinstance(raw.features, np.ndarray) else f", {raw.features.nnz:,} values,"
+        raise InputError(f"{raw.name}: {size} do not fit this machine's memory") from error
 
 
 def _quantised(
@@ -262,6 +265,7 @@ def _quantised(
         target=raw.target,
         first_index=raw.first_index,
         scale=scale,
+        is_csr=sparse.issparse(raw.features),
     )
 
 

@@ -16,6 +16,7 @@ from fanin.fixed import NO_DECAY, Decay, LearningRate, Loss
 from fanin.glm.driver import NodeDriver, NodeJob, NodeMemories, NodeStatus
 from fanin.glm.facts import TrainShape
 from fanin.glm.golden.layout import pack_labels, pack_samples, split_ports
+from fanin.glm.golden.quantise import Samples
 from fanin.hdl.boards.memory_map import BOARD, LABELS, sample_memory
 from fanin.hdl.boards.registers import board_registers
 from fanin.hdl.bus.register_map import WORD_BITS
@@ -23,7 +24,7 @@ from fanin.hdl.glm.node_registers import Failure
 from fanin.host.board import BoardClient, BoardError
 from fanin.host.causes import explain
 from fanin.host.driver import Batch
-from fanin.sim.glm.cosim import Bytes, Int32
+from fanin.sim.glm.cosim import Int32
 from fanin.wire.ethernet import Endpoint
 
 POLL_S = 0.02
@@ -75,7 +76,7 @@ class HeldBoard:
         with contextlib.suppress(BoardError):
             self.client.run(self.driver.command("reset_transport"))
 
-    def load(self, shape: TrainShape, features: Bytes, labels: Int32, worker: int) -> None:
+    def load(self, shape: TrainShape, features: Samples, labels: Int32, worker: int) -> None:
         """Load a worker's samples and labels into the board's memories, and verify their checksum."""
         for port, part in enumerate(split_ports(pack_samples(features, shape, worker))):
             self.client.load(sample_memory(port), _words(part))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
 from fanin.base.errors import DoesNotFit
 from fanin.glm.driver import NodeList
@@ -22,7 +23,7 @@ def port_contents(
 ) -> Iterator[npt.NDArray]:
     """Yield the contents of a node's memory ports: samples, labels, then a sparse node's lists."""
     if not shape.node.sparse:
-        assert isinstance(features, np.ndarray)
+        assert isinstance(features, np.ndarray | sparse.csr_matrix), "dense nodes need all samples at once"
         yield from split_ports(pack_samples(features, shape, worker))
         yield pack_labels(labels, shape, worker)
         return

@@ -12,9 +12,10 @@ from fanin import __version__, fixed
 from fanin.base.errors import InputError
 from fanin.base.limits import MAX_SEED
 from fanin.fixed import Loss
-from fanin.glm.facts import MICRO_BATCH, GlmConfig, TrainShape
+from fanin.glm.facts import MICRO_BATCH, ColumnRule, GlmConfig, SparseChoice, TrainShape
 from fanin.glm.golden.metrics import Measure, measure_of
 from fanin.glm.golden.model import GlmModel, Label
+from fanin.glm.golden.sample_layout import SampleLayout
 from fanin.hbm import Hbm
 from fanin.hdl.aggregation.job import TIMEOUT_BITS
 from fanin.sim.cosim.clock import period_of
@@ -39,6 +40,10 @@ class GlmTraining:
     precision: int
     batch: int
     vanilla: bool = False  #: forward and backward of a mini-batch do not overlap
+    sparse: SparseChoice = (
+        SparseChoice.AUTO
+    )  #: requested layout of samples; ``node.sparse`` is the layout in use
+    order: ColumnRule = ColumnRule.FREQUENCY  #: rule by which columns share chunks of sparse nodes
     epochs: int
     lr: float
     l2: float = 0.0  #: requested λ; the nearest λ that nodes support is used
@@ -58,6 +63,8 @@ class GlmTraining:
             raise InputError(
                 f"l2: the weights of the nodes cannot decay, so that l2 must be 0, not {self.l2:g}"
             )
+        if self.sparse is SparseChoice.ON and (obstacle := self.node.sparse_obstacle):
+            raise InputError(f"--sparse on: sparse nodes cannot have {obstacle}")
         operations = (self.network.slots or self.node.slots) // self.node.protocol.slots_per_operation
         if self.vanilla and self.batch > operations * MICRO_BATCH:
             raise InputError(
@@ -109,6 +116,17 @@ class TrainResult:
     bit_exact: bool
     verilog_sha256: str  # for boards: their builds
     run: TrainRun = field(repr=False)
+    layout: SampleLayout | None = field(default=None, repr=False)  # None: dense, without a choice
+
+    @property
+    def columns(self) -> int:
+        """Columns of the data, including the bias; sparse nodes have more, ``shape.columns``."""
+        return self.layout.columns if self.layout else self.shape.columns
+
+    @property
+    def layout_text(self) -> str:
+        """One line about the layout of the samples; empty if there was nothing to choose."""
+        return self.layout.text() if self.layout else ""
 
     @property
     def measure(self) -> Measure:
@@ -127,9 +145,10 @@ class TrainResult:
 
     @property
     def cycles_ideal(self) -> int:
-        """Cycles of all epochs at one word per cycle without any wait."""
-        shape = self.shape
-        return self.training.epochs * shape.micro_batches_per_epoch * shape.words_per_micro_batch
+        """Cycles of all epochs at one word per cycle without any wait; sparse: the busiest engine's items."""
+        shape, training = self.shape, self.training
+        layout = self.layout or SampleLayout(shape, shape.columns)
+        return training.epochs * layout.cycles_ideal(training.network.here)
 
     def total(self, *counters: str) -> int:
         """Return the sum of counters over all nodes."""
@@ -181,6 +200,7 @@ class TrainResult:
             "chance_loss": self.chance_loss,
             "warning": self.warning or None,
             "options": options_json(self.training),
+            **({"layout": self.layout.as_json()} if self.layout and self.layout.reason else {}),
             **observations(self.run),
         }
 

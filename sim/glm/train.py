@@ -7,19 +7,20 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
-from typing import cast
+from typing import TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from fanin import fixed
 from fanin.base.errors import DoesNotFit, InputError
-from fanin.glm.facts import TrainShape, check_one_switch
+from fanin.glm.facts import SparseChoice, TrainShape, check_one_switch
 from fanin.glm.golden import metrics
 from fanin.glm.golden.float64 import train_float64
 from fanin.glm.golden.layout import columns_of
 from fanin.glm.golden.model import GlmModel, Label
-from fanin.glm.golden.quantise import Float64
+from fanin.glm.golden.quantise import Float64, Samples
+from fanin.glm.golden.sample_layout import SampleLayout, choose_layout
 from fanin.glm.golden.train import train as train_golden
 from fanin.sim.cosim.run import Progress, RunResult
 from fanin.sim.cosim.waves import Waveform
@@ -31,6 +32,7 @@ from fanin.sim.glm.result import EpochResult, GlmTraining, TrainResult
 from fanin.sim.switch.make import check_switch
 
 Int32 = npt.NDArray[np.int32]
+Placed: TypeAlias = tuple[SampleLayout, Samples]  # layout of the training samples, and the samples in it
 
 
 @dataclass(frozen=True)
@@ -44,13 +46,15 @@ class Reference:
 class Trainer:
     """A run in two steps, simulate and compare, so that the command can report its progress.
 
-    The run has targets, two classes, or one of several classes against the rest. Raises InputError.
+    The run has targets, two classes, or one of several classes against the rest. Models, inside and outside,
+    have the data's order of columns; only the nodes and ``_golden`` use that of ``layout``. Raises InputError.
     """
 
     def __init__(
         self,
         training: GlmTraining,
         dataset: data.Dataset,
+        placed: Placed,
         nodes: Callable[[], Cosim | Boards],
         *,
         against_the_rest: Label | None = None,
@@ -58,14 +62,15 @@ class Trainer:
         self.training = training
         self.against_the_rest = against_the_rest
         self.dataset = dataset
-        self.shape = shape_of(training, *dataset.features.shape)
+        self.layout, self._features = placed
+        self.shape = self.layout.shape
         self.labels = fixed.labels(dataset.labels, training.loss, training.node.frac)
         self.rate = fixed.rate_of(training.lr, training.batch)
-        bias = self.shape.columns - 1 if training.bias else None
+        bias = self.layout.columns - 1 if training.bias else None
         self.decay = fixed.decay_of(training.l2, training.lr, spared=bias)
         self.nodes = nodes()
         self._golden = train_golden(
-            dataset.features,
+            self._features,
             self.labels,
             self.shape,
             loss=training.loss,
@@ -102,24 +107,39 @@ class Trainer:
         ``stops`` replaces the network's.
         """
         network = self.training.network
-        return self.nodes.train(
+        run = self.nodes.train(
             self.shape,
-            self.dataset.features,
+            self._features,
             self.labels,
             loss=self.training.loss,
             rate=self.rate,
             epochs=self.training.epochs,
             decay=self.decay,
             network=network if stops is None else replace(network, stops=stops),
-            course=course,
+            course=self._on_nodes(course),
             pcap=pcap,
             progress=progress,
         )
+        return self._of_data(run)
+
+    def _on_nodes(self, course: Course) -> Course:
+        """Return a course with the model in the nodes' order, whose ``keep`` gets runs in the data's order."""
+        keep = course.keep
+        if course.model is not None:
+            course = replace(course, model=self.layout.to_nodes(course.model))
+        if keep is not None:
+            course = replace(course, keep=lambda run: keep(self._of_data(run)))
+        return course
+
+    def _of_data(self, run: TrainRun) -> TrainRun:
+        """Return a run of the nodes with its models in the data's order."""
+        return replace(run, models=[self.layout.to_data(model) for model in run.models])
 
     def golden(self, epochs: int) -> Sequence[Reference]:
         """Return the golden model after each of the first epochs; trains each epoch once, on demand."""
         for epoch in islice(self._golden, max(epochs - len(self._references), 0)):
-            self._references.append(Reference(epoch.model, self._score(epoch.model).loss))
+            model = self.layout.to_data(epoch.model)
+            self._references.append(Reference(model, self._score(model).loss))
         return self._references[:epochs]
 
     def partial(self, result: RunResult) -> TrainRun:
@@ -154,7 +174,7 @@ class Trainer:
         """
         training = self.training
         golden = self.golden(first + len(run.models))[first:]
-        mask = columns_of(self.shape, training.network.here or range(training.workers))
+        mask = self.layout.to_data(columns_of(self.shape, training.network.here or range(training.workers)))
         pairs = [(model, reference.model) for model, reference in zip(run.models, golden, strict=True)]
         is_golden = all(np.array_equal(model[mask], expected[mask]) for model, expected in pairs)
         return [np.where(mask, model, expected) for model, expected in pairs], is_golden
@@ -200,6 +220,7 @@ class Trainer:
             bit_exact=is_golden and run.replicas_equal,
             verilog_sha256=self.nodes.digest,
             run=earlier.followed_by(run) if earlier else run,
+            layout=self.layout,
         )
 
     def _model(self, weights: Int32, float64: Float64) -> GlmModel:
@@ -244,13 +265,19 @@ class Trainer:
         return metrics.score(fa, self.dataset.test_labels, self.training.loss).fit
 
 
-def shape_of(training: GlmTraining, samples: int, columns: int, boards: Boards | None = None) -> TrainShape:
-    """Return the shape of a data set on the nodes. Raises InputError if it does not fit the nodes or boards."""
+def check_shape(training: GlmTraining, boards: Boards | None, samples: int, columns: int, is_csr: bool) -> None:
+    """Raise InputError if a data set fits no nodes or boards, as far as its size tells.
+
+    ``is_csr``: True if the samples' source is CSR; the sample FIFO of sparse nodes is then not checked.
+    """
     if not training.network.tree:
         check_one_switch(training.workers)
+    node = training.node
+    may_be_sparse = training.sparse is SparseChoice.ON or (training.sparse is SparseChoice.AUTO and is_csr)
+    is_sparse = may_be_sparse and not boards and not node.sparse_obstacle
     try:
         shape = TrainShape(
-            node=training.node,
+            node=replace(node, sparse=is_sparse),
             workers=training.workers,
             samples=samples,
             columns=columns,
@@ -260,7 +287,25 @@ def shape_of(training: GlmTraining, samples: int, columns: int, boards: Boards |
         )
         if boards:
             boards.check_fits(shape)
-        return shape
+    except DoesNotFit as error:
+        raise InputError(f"{training.data}: {error}") from error
+
+
+def place(training: GlmTraining, dataset: data.Dataset, boards: Boards | None = None) -> Placed:
+    """Return layout and features of the training samples on the nodes. Raises InputError if they do not fit."""
+    try:
+        return choose_layout(
+            dataset.features,
+            node=training.node,
+            workers=training.workers,
+            batch=training.batch,
+            precision=training.precision,
+            vanilla=training.vanilla,
+            choice=training.sparse,
+            rule=training.order,
+            is_csr=dataset.is_csr,
+            obstacle="--on" if boards else "",
+        )
     except DoesNotFit as error:
         raise InputError(f"{training.data}: {error}") from error
 
@@ -287,11 +332,13 @@ def trainers(
         shuffle=training.shuffle,
         test=training.test,
         seed=training.seed,
-        check=partial(shape_of, training, boards=boards),
+        check=partial(check_shape, training, boards),
     )
     if loaded:
         loaded(dataset)
     check_switch(training.network.switch)
+    placed = place(training, dataset, boards)
+    training = replace(training, node=placed[0].shape.node)
 
     @cache
     def nodes() -> Cosim | Boards:
@@ -306,14 +353,14 @@ def trainers(
         )
 
     if not dataset.classes or len(dataset.classes) == 2:
-        return [Trainer(training, dataset, nodes)]
+        return [Trainer(training, dataset, placed, nodes)]
     if training.network.ports:
         raise InputError(
             f"{training.data}: {len(dataset.classes)} classes need a training each; the switch at --ports has "
             "one job"
         )
     return [
-        Trainer(training, dataset.against_the_rest(index), nodes, against_the_rest=label)
+        Trainer(training, dataset.against_the_rest(index), placed, nodes, against_the_rest=label)
         for index, label in enumerate(dataset.classes)
     ]
 

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.glm.facts import MICRO_BATCH, TrainShape
+from fanin.glm.golden.quantise import Samples
 
 Bytes = npt.NDArray[np.uint8]
 Int32 = npt.NDArray[np.int32]
@@ -63,14 +64,20 @@ def _copy_samples(source: npt.NDArray, samples: npt.NDArray[np.int64], target: n
     target[present, : source.shape[1]] = source[samples[present]]
 
 
-def pack_samples(features: Bytes, shape: TrainShape, worker: int) -> Bytes:
-    """Return a worker's words, uint8[engine, micro-batch, chunk, plane, byte of the word]."""
+def pack_samples(features: Samples, shape: TrainShape, worker: int) -> Bytes:
+    """Return a worker's words, uint8[engine, micro-batch, chunk, plane, byte of the word].
+
+    ``features``: codes, dense or CSR. CSR codes of one engine at a time are made dense.
+    """
     samples = worker_samples(shape, worker)
     node, batches, chunks = shape.node, shape.micro_batches_per_epoch, shape.chunks
     words = np.empty((node.engines, batches, chunks, shape.precision, node.word_bits // 8), dtype=np.uint8)
     for engine in range(node.engines):
         block = np.zeros((len(samples), chunks * node.lanes), dtype=np.uint8)
-        _copy_samples(features[:, engine_columns(shape, worker, engine)], samples, block)
+        codes_of_engine = features[:, engine_columns(shape, worker, engine)]
+        if not isinstance(codes_of_engine, np.ndarray):
+            codes_of_engine = codes_of_engine.toarray()
+        _copy_samples(codes_of_engine, samples, block)
         by_chunk = block.reshape(batches, MICRO_BATCH, chunks, node.lanes).transpose(0, 2, 1, 3)
         codes = by_chunk.reshape(batches, chunks, node.word_bits)
         for plane in range(shape.precision):

@@ -16,7 +16,7 @@ Steps, for one worker and block:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -102,7 +102,7 @@ class ListBlock:
 
 @dataclass(frozen=True, eq=False)
 class ListTotals:
-    """Sizes of one worker's lists and words over an epoch.
+    """Sizes of the lists and words of some engines over an epoch.
 
     An item is a cycle of the engine: a word, a COPY or an EMPTY.
     """
@@ -122,6 +122,11 @@ class ListTotals:
     def entries(self) -> Int64:
         """Entries of an epoch, [engine]."""
         return self.mini_batch_entries.sum(axis=1)
+
+    @property
+    def items(self) -> Int64:
+        """Items of an epoch, [engine]."""
+        return self.mini_batch_items.sum(axis=1)
 
 
 def pack_lists(features: RowBlocks, shape: TrainShape, worker: int) -> Iterator[ListBlock]:
@@ -155,7 +160,23 @@ def pack_lists(features: RowBlocks, shape: TrainShape, worker: int) -> Iterator[
 
 def totals(features: RowBlocks, shape: TrainShape, worker: int) -> ListTotals:
     """Count a worker's words and entries of an epoch without building them; errors as in ``pack_lists``."""
-    grid = _Grid.of(shape, worker)
+    return _totals(features, shape, _Grid.of(shape, worker))
+
+
+def totals_of_all(features: RowBlocks, shape: TrainShape) -> ListTotals:
+    """Count the words and entries of all engines, numbered worker · E + engine, in one pass.
+
+    ``features`` must be in layout space, where all engines have equally many columns. Errors: as in
+    ``pack_lists``.
+    """
+    engines = shape.workers * shape.node.engines
+    if shape.columns != engines * shape.chunks * shape.node.lanes:
+        raise ValueError(f"columns must fill all chunks of {engines} engines, not be {shape.columns:,}")
+    grid = replace(_Grid.of(shape, 0), columns=range(shape.columns), engines=engines)
+    return _totals(features, shape, grid)
+
+
+def _totals(features: RowBlocks, shape: TrainShape, grid: _Grid) -> ListTotals:
     most = np.zeros(grid.engines, dtype=np.int64)
     sizes = np.zeros((4, grid.engines, shape.mini_batches), dtype=np.int64)
     first = 0

@@ -20,6 +20,7 @@ Features: TypeAlias = Float64 | sparse.csr_matrix
 Samples: TypeAlias = Quantised | sparse.csr_matrix  # quantised, dense or CSR
 
 ROWS_AT_ONCE = 4096  # bounds the float64 temporaries
+CSR_BYTES = 5  # of an entry of CSR codes: a code and a column; an array has a byte per place
 COLUMNS_AT_ONCE = 4096  # a block's temporaries stay in the cache
 
 
@@ -59,13 +60,30 @@ class ColumnRanges:
         return cls(np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64))
 
 
-def quantise(features: Features, ranges: ColumnRanges, precision: int, *, bias: bool) -> Quantised:
+def quantise(features: Features, ranges: ColumnRanges, precision: int, *, bias: bool) -> Samples:
     """Quantise all samples by ``ranges``; values outside them are clipped to 0 or 2^s − 1.
 
-    CSR features are never made dense in float64. Returns a dense array (samples, columns + bias).
+    Returns codes, uint8 (samples, columns + bias). CSR features give CSR codes if these are smaller than an
+    array, and are never made dense in float64.
     """
-    if sparse.issparse(features):
-        features = canonical(features)
+    if not sparse.issparse(features):
+        return _quantise_rows(features, ranges, precision, bias)
+    features = canonical(features)
+    at_zero = _fractions(np.zeros_like(ranges.low), ranges.low, ranges.high, precision)
+    absent = _absent(features, np.flatnonzero(at_zero))
+    samples, columns = features.shape
+    entries = features.nnz + samples * bias + absent
+    if entries * CSR_BYTES >= samples * (columns + bias):
+        return _quantise_rows(features, ranges, precision, bias)
+    codes = _fractions(features.data, ranges.low[features.indices], ranges.high[features.indices], precision)
+    rows = sparse.csr_matrix((codes, features.indices, features.indptr), shape=features.shape)
+    if absent:
+        rows = sparse.vstack([_filled(part, at_zero) for part in _row_parts(rows)], format="csr")
+    return _with_bias(rows, (1 << precision) - 1 if bias else None)
+
+
+def _quantise_rows(features: Features, ranges: ColumnRanges, precision: int, bias: bool) -> Quantised:
+    """Quantise features, dense or canonical CSR, into an array, some rows at a time."""
     samples, columns = features.shape
     codes = np.empty((samples, columns + bias), dtype=np.uint8)
     if bias:
@@ -79,6 +97,32 @@ def quantise(features: Features, ranges: ColumnRanges, precision: int, *, bias: 
     return codes
 
 
+def _absent(features: sparse.csr_matrix, columns: npt.NDArray[np.int64]) -> int:
+    """Return the number of places in these columns without an entry."""
+    stored = np.isin(features.indices, columns).sum() if len(columns) else 0
+    return features.shape[0] * len(columns) - int(stored)
+
+
+def _row_parts(features: sparse.csr_matrix) -> Iterator[sparse.csr_matrix]:
+    for start in range(0, features.shape[0], ROWS_AT_ONCE):
+        yield features[start : start + ROWS_AT_ONCE]
+
+
+def _filled(codes: sparse.csr_matrix, at_zero: Quantised) -> sparse.csr_matrix:
+    """Return CSR codes with an entry at each absent place whose zero has another code, ``at_zero``."""
+    columns = np.flatnonzero(at_zero)
+    sample = np.repeat(np.arange(codes.shape[0]), np.diff(codes.indptr))
+    is_stored = np.zeros((codes.shape[0], len(columns)), dtype=bool)
+    place = np.minimum(np.searchsorted(columns, codes.indices), len(columns) - 1)
+    held = columns[place] == codes.indices
+    is_stored[sample[held], place[held]] = True
+    new_sample, new_place = np.nonzero(~is_stored)
+    added = columns[new_place]
+    entries = np.concatenate([codes.data, at_zero[added]])
+    places = np.concatenate([sample, new_sample]), np.concatenate([codes.indices, added])
+    return sparse.csr_matrix((entries, places), shape=codes.shape)
+
+
 def quantise_sparse(
     features: sparse.csr_matrix, ranges: ColumnRanges, precision: int, *, bias: bool
 ) -> sparse.csr_matrix:
@@ -89,7 +133,9 @@ def quantise_sparse(
     features = canonical(features)
     columns = features.indices
     codes = _fractions(features.data, ranges.low[columns], ranges.high[columns], precision)
-    return _with_bias(features, ranges, codes, (1 << precision) - 1 if bias else None)
+    _check_zeros(ranges)
+    rows = sparse.csr_matrix((codes, features.indices, features.indptr), shape=features.shape)
+    return _with_bias(rows, (1 << precision) - 1 if bias else None)
 
 
 def fractions(features: sparse.csr_matrix, ranges: ColumnRanges, *, bias: bool) -> sparse.csr_matrix:
@@ -98,23 +144,27 @@ def fractions(features: sparse.csr_matrix, ranges: ColumnRanges, *, bias: bool) 
     columns = features.indices
     span = ranges.high - ranges.low
     scaled = (features.data - ranges.low[columns]) / np.where(span == 0, np.inf, span)[columns]
-    return _with_bias(features, ranges, scaled, 1.0 if bias else None)
+    _check_zeros(ranges)
+    rows = sparse.csr_matrix((scaled, features.indices, features.indptr), shape=features.shape)
+    return _with_bias(rows, 1.0 if bias else None)
 
 
-def _with_bias(
-    features: sparse.csr_matrix, ranges: ColumnRanges, values: npt.NDArray, bias: float | None
-) -> sparse.csr_matrix:
+def _check_zeros(ranges: ColumnRanges) -> None:
+    """Raise ValueError if a zero of some column is not quantised to 0."""
     if (ranges.low < 0).any():
         k = int(np.argmax(ranges.low < 0))
         raise ValueError(f"column {k + 1} has values below 0, {ranges.low[k]:g}, so its zeros do not stay 0")
-    result = sparse.csr_matrix((values, features.indices, features.indptr), shape=features.shape)
+
+
+def _with_bias(rows: sparse.csr_matrix, bias: float | None) -> sparse.csr_matrix:
+    """Return CSR rows without explicit zeros, and with a constant last column unless ``bias`` is None."""
     if bias is None:
-        result = result.copy()  # do not change the caller's indices
+        rows = rows.copy()  # do not change the caller's indices
     else:
-        constant = np.full((features.shape[0], 1), bias, dtype=values.dtype)
-        result = sparse.hstack([result, sparse.csr_matrix(constant)], format="csr")
-    result.eliminate_zeros()
-    return result
+        constant = np.full((rows.shape[0], 1), bias, dtype=rows.dtype)
+        rows = sparse.hstack([rows, sparse.csr_matrix(constant)], format="csr")
+    rows.eliminate_zeros()
+    return rows
 
 
 def _quantise_sparse(rows: sparse.csr_matrix, ranges: ColumnRanges, precision: int, codes: Quantised) -> None:

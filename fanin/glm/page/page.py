@@ -152,10 +152,11 @@ def _facts(result: TrainResult) -> Tables:
     shape, network = result.shape, result.training.network
     adaptive = f"follows the round trips, up to {network.ceiling_ns:,.0f} ns"
     return {
-        "Run": [("samples × columns", f"{shape.samples:,} × {shape.columns:,}")],
+        "Run": [("samples × columns", f"{shape.samples:,} × {result.columns:,}")],
         "Model": [("l2, rounded", f"{result.l2:.4g}")],
         "Hardware": [
             ("features per word", str(result.training.node.lanes)),
+            *([("samples", result.layout_text)] * bool(result.layout_text)),
             ("words a micro-batch C·s", f"{shape.words_per_micro_batch:,}"),
             ("Verilog, SHA-256", f"{result.verilog_sha256[:12]}…"),
         ],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fanin.base.limits import CLOCK_MHZ
 from fanin.fixed import DEFAULT_FRAC, DEFAULT_PRECISION, LOSSES
-from fanin.glm.facts import PRESETS, GlmConfig, Partitioning
+from fanin.glm.facts import PRESETS, ColumnRule, GlmConfig, Partitioning, SparseChoice
 from fanin.hbm import CONSTANT, MEMORIES
 from fanin.runs.option import OUTPUT, FileUse, Group, RunOptions, Trait, option
 from fanin.runs.shared_options import LINKS, NETWORK, LinkOptions
@@ -67,6 +67,14 @@ class GlmOptions(LinkOptions, WaveOptions, RunOptions):
         GlmConfig.gradient_values,
         "gradients of a packet, data-parallel: a power of two up to 32",
         "V",
+    )
+    sparse: SparseChoice = option(
+        _HARDWARE,
+        SparseChoice.AUTO,
+        "nodes that leave out chunks of zeros; auto: for LIBSVM files, if that saves half of the words",
+    )
+    order: ColumnRule = option(
+        _HARDWARE, ColumnRule.FREQUENCY, "order in which columns share chunks of sparse nodes; none: the data's"
     )
     workers: int = option(_HARDWARE, 4, "nodes", "W")
     engines: int | None = option(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from fanin.base.errors import InputError
 from fanin.fixed import LOSSES
-from fanin.glm.facts import PRESETS, GlmConfig
+from fanin.glm.facts import PRESETS, GlmConfig, SparseChoice
 from fanin.glm.run.boards import read_boards
 from fanin.glm.run.options import MEMORY, PORTS, GlmOptions
 from fanin.glm.run.trees import tree_of_options
@@ -33,7 +33,19 @@ from fanin.wire.aggregation import Encap
 _OWN_NETWORK = "does not apply with --on: boards have their own network"
 # Options that GlmTraining has, too, with the same names and values.
 _COPIED = (
-    *("target", "workers", "precision", "batch", "vanilla", "epochs", "l2", "bias", "shuffle"),
+    *(
+        "target",
+        "workers",
+        "precision",
+        "batch",
+        "vanilla",
+        "sparse",
+        "order",
+        "epochs",
+        "l2",
+        "bias",
+        "shuffle",
+    ),
     *("test", "seed", "clock_mhz"),
 )
 
@@ -73,6 +85,8 @@ def _on_boards(options: GlmOptions) -> tuple[GlmTraining, Boards]:
     if options.ports is not None:
         raise InputError(f"--ports: {_OWN_NETWORK}")
     options.refuse(lacking(options))
+    if options.sparse is SparseChoice.ON:
+        raise InputError("--sparse on: does not apply with --on: boards have dense nodes")
     assert options.on is not None
     cluster = read_boards(options.on)
     clocks = [address.core_mhz for address in cluster.addresses]

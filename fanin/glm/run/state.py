@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fanin.base.errors import InputError
+from fanin.glm.golden.quantise import Samples
 from fanin.hbm import memory_name
 from fanin.job import JOBS
 from fanin.runs.manifest import list_files
@@ -76,6 +78,7 @@ def training_of(training: GlmTraining) -> dict[str, Any]:
     values |= {name: getattr(training, name) for name in ("target", "batch", "lr", "l2", "bias", "shuffle")}
     values |= {name: getattr(training, name) for name in ("test", "seed", "workers", "precision", "vanilla")}
     values |= {name: str(getattr(node, name)) for name in ("mode", "protocol", "encap")}
+    values |= {name: str(getattr(training, name)) for name in ("sparse", "order")}
     return values | {
         "preset": node.name,
         "engines": node.engines,
@@ -92,8 +95,19 @@ def data_digest(dataset: Dataset) -> str:
     digest = hashlib.sha256()
     for values in (dataset.features, dataset.labels, dataset.test_features, dataset.test_labels):
         digest.update(f"{values.dtype.str} {values.shape}\n".encode())
-        digest.update(np.ascontiguousarray(values).tobytes())
+        for part in _arrays(values):
+            digest.update(np.ascontiguousarray(part).data)
     return digest.hexdigest()
+
+
+def _arrays(values: Samples) -> Iterator[npt.NDArray[Any]]:
+    """Yield the array, or those of a CSR matrix, whose places have 32 bits."""
+    if isinstance(values, np.ndarray):
+        yield values
+        return
+    yield np.diff(values.indptr).astype(np.int32)
+    yield values.indices.astype(np.int32, copy=False)
+    yield values.data
 
 
 def save(folder: Path, about: About, history: History) -> str:

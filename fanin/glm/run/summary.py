@@ -23,7 +23,8 @@ def summary(result: TrainResult, output: Path) -> str:
     facts = [
         [f"test {result.measure.name}", result.measure.text(result.test_fit)],
         ["bit-exact", _exact(result)],
-        ["cycles", f"{result.cycles:,}, {100 * result.cycles_ideal / result.cycles:.1f} % of them take a word"],
+        *([["samples", result.layout_text]] * bool(result.layout_text)),
+        ["cycles", f"{result.cycles:,}, {_utilisation(result)}"],
         [
             "AllReduce",
             f"{result.percentile(50):,.0f} ns median, {result.percentile(99):,.0f} ns 99th percentile",
@@ -61,6 +62,7 @@ def summary_of_classes(joint: ClassesResult, output: Path) -> str:
         ["accuracy", ACCURACY.text(joint.accuracy)],
         ["test accuracy", ACCURACY.text(joint.test_accuracy)],
         ["bit-exact", BIT_EXACT if joint.bit_exact else "NO"],
+        *([["samples", results[0].layout_text]] * bool(results[0].layout_text)),
         *([["L2", _decay(results[0])]] * bool(results[0].l2)),
         *([["warning", joint.warning]] * bool(joint.warning)),
         ["reports", str(output / CLASSES_FOLDER / "*" / REPORT_FILE)],
@@ -80,9 +82,17 @@ def _heading(result: TrainResult, prefix: str = "") -> str:
     training, shape = result.training, result.shape
     engines = f"{training.node.engines} engine{'s' * (training.node.engines > 1)}"
     return (
-        f"{training.data}: {prefix}{shape.samples:,} samples × {shape.columns:,} columns, "
+        f"{training.data}: {prefix}{shape.samples:,} samples × {result.columns:,} columns, "
         f"{training.loss.key} loss, {training.workers} × {training.node.name} node of {engines}"
     )
+
+
+def _utilisation(result: TrainResult) -> str:
+    """Return the share of cycles in which an engine takes a word, or the busiest sparse one an item."""
+    share = f"{100 * result.cycles_ideal / result.cycles:.1f} %"
+    if result.training.node.sparse:
+        return f"the busiest engine takes an item in {share} of them"
+    return f"{share} of them take a word"
 
 
 def _exact(result: TrainResult) -> str:

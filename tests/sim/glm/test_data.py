@@ -238,5 +238,5 @@ def test_ranges_that_take_more_memory_than_there_is_take_one_line(libsvm, monkey
 
     monkeypatch.setattr(data.ColumnRanges, "of", refuse)
     path = libsvm(GOOD)
-    with pytest.raises(InputError, match=r"samples of [0-9,]+ features, a byte each, do not fit this machine"):
+    with pytest.raises(InputError, match=r"samples of [0-9,]+ features, 4 values, do not fit this machine"):
         data.load(path, Loss.LOGISTIC, test=0)
