@@ -313,24 +313,61 @@ TABLE_II = {
     "avazu": SyntheticShape(40_428_967, 1_000_000, 15, binary=True),
 }
 LABEL_NOISE = 0.05
+#: Exponent of the popularity of features. With it, 18,217 samples of rcv1's shape use 44,504 of the features,
+#: as many as Bradley et al. (ICML 2011) state, and real_sim's use all. Of the other sets no share is known.
+ZIPF = 1.15
+_SAMPLES_AT_ONCE = 1 << 13  # bounds the memory of draws
 
 
 def synthetic(name: str, shape: SyntheticShape, *, samples: int | None = None, seed: int = 0) -> RawData:
-    """Return CSR samples of a shape (the first ``samples`` of it), with two classes of a planted linear model.
+    """Return CSR samples of a shape, with two classes of a planted linear model.
 
-    Sparse samples use low columns more often than high ones, as word counts do. One label in twenty is wrong.
+    - ``samples``: their number; None: the shape's.
+
+    A sparse sample has exactly ``shape.nonzeros`` features. Their popularity is a Zipf law, not the data's: a
+    draw takes the feature of rank r with a probability proportional to r^-``ZIPF``, and duplicates in a sample
+    are drawn again. Ranks are a random order of the columns. One label in twenty is wrong.
     """
     rng = np.random.default_rng(seed)
     count, columns = shape.samples if samples is None else samples, shape.features
     if shape.nonzeros >= columns:
-        position = np.arange(count * columns)
+        drawn = np.tile(np.arange(columns), (count, 1))
     else:
-        drawn = (columns * rng.random((count, shape.nonzeros)) ** 2).astype(np.int64)
-        # A column may be drawn twice for one sample.
-        position = np.unique(drawn + columns * np.arange(count)[:, np.newaxis])
-    values = np.ones(len(position)) if shape.binary else 1 - rng.random(len(position))
-    features = sparse.csr_matrix((values, np.divmod(position, columns)), shape=(count, columns))
+        drawn = rng.permutation(columns)[_zipf_draws(rng, count, columns, shape.nonzeros)]
+        drawn.sort(axis=1)
+    values = np.ones(drawn.size) if shape.binary else 1 - rng.random(drawn.size)
+    starts = np.arange(count + 1) * drawn.shape[1]
+    features = sparse.csr_matrix((values, drawn.reshape(-1), starts), shape=(count, columns))
     margin = features @ rng.standard_normal(columns)
     flipped = rng.random(count) < LABEL_NOISE
     labels = ((margin > np.median(margin)) ^ flipped).astype(np.float64)
     return RawData(name, features, labels, classes=(0.0, 1.0))
+
+
+def _zipf_draws(rng: np.random.Generator, count: int, ranks: int, size: int) -> npt.NDArray[np.int64]:
+    """Return ``size`` different ranks below ``ranks`` for each of ``count`` samples: the first ones drawn."""
+    ends = np.cumsum(np.arange(1, ranks + 1) ** -ZIPF)
+    result = np.empty((count, size), dtype=np.int64)
+    for start in range(0, count, _SAMPLES_AT_ONCE):
+        missing = np.arange(start, min(start + _SAMPLES_AT_ONCE, count))
+        drawn = np.empty((len(missing), 0), dtype=np.int64)
+        while len(missing):
+            more = np.searchsorted(ends, rng.random((len(missing), 2 * size)) * ends[-1], side="right")
+            drawn = np.concatenate([drawn, more], axis=1)
+            first = _first_ones(drawn)
+            done = first.sum(axis=1) >= size
+            chosen = first[done] & (first[done].cumsum(axis=1) <= size)
+            result[missing[done]] = drawn[done][chosen].reshape(-1, size)
+            missing, drawn = missing[~done], drawn[~done]
+    return result
+
+
+def _first_ones(values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Return a mask of each row's values that no earlier value of the row equals."""
+    order = np.argsort(values, axis=1, kind="stable")
+    ordered = np.take_along_axis(values, order, axis=1)
+    is_new = np.ones(values.shape, dtype=bool)
+    is_new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    mask = np.empty_like(is_new)
+    np.put_along_axis(mask, order, is_new, axis=1)
+    return mask

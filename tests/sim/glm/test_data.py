@@ -185,13 +185,22 @@ def test_synthetic_sets_have_the_shape_of_table_ii_and_repeat_with_their_seed(na
     assert got.features.shape == (40, shape.features)
     assert (got.features.data > 0).all()
     assert (got.features.data == 1).all() == shape.binary
-    per_sample = np.diff(got.features.indptr)
-    assert per_sample.max() <= shape.nonzeros
-    assert per_sample.min() > 0.8 * shape.nonzeros - 3
+    assert (np.diff(got.features.indptr) == shape.nonzeros).all()
+    assert got.features.has_canonical_format  # no feature twice
     assert 0 < np.mean(got.labels) < 1
     again = data.synthetic(name, shape, samples=40, seed=seed)
     assert (got.features != again.features).nnz == 0
     assert np.array_equal(got.labels, again.labels)
+
+
+def test_synthetic_popularity_is_a_zipf_law_and_uses_the_published_share_of_features():
+    got = data.synthetic("rcv1", data.TABLE_II["rcv1"], samples=18_217, seed=new_seed())
+    counts = np.sort(np.bincount(got.features.indices, minlength=47_236))[::-1]
+    assert np.count_nonzero(counts) == pytest.approx(44_504, rel=0.005)
+    # Of rare features, a sample hardly draws one twice, so counts have the law's ratio.
+    rare = counts[[1000, 2000, 4000, 8000]].astype(float)
+    assert rare[:-1] / rare[1:] == pytest.approx([2**1.15] * 3, rel=0.2)
+    assert np.argmax(np.bincount(got.features.indices)) != 0  # ranks are no order of columns
 
 
 @pytest.mark.parametrize("packer", [gzip, bz2, lzma])
