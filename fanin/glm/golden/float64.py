@@ -38,7 +38,8 @@ def train_float64(
     """Train by mini-batch SGD in float64; yield the model after every epoch. ``rate`` is γ/B.
 
     Samples and their order are those of the fixed-point training: ``features``, dense or CSR, are quantised
-    integers and are multiplied by 2^-``precision``. Weights decay by 2^-shift in each mini-batch.
+    integers and are multiplied by 2^-``precision``. Weights decay by 2^-shift in each mini-batch. Without
+    decay, the time of CSR samples depends on the non-zeros only.
     """
     samples, columns = features.shape
     model = np.zeros(columns)
@@ -49,5 +50,10 @@ def train_float64(
         for start in range(0, samples, batch):
             a = features[start : start + batch] / (1 << precision)
             df = derivative(a @ model, labels[start : start + batch], loss)
-            model = kept_share * model - rate * (df @ a)
-        yield model
+            if decay.shift or isinstance(a, np.ndarray):
+                model = kept_share * model - rate * (df @ a)
+            else:
+                columns, place = np.unique(a.indices, return_inverse=True)
+                terms = a.data * np.repeat(df, np.diff(a.indptr))
+                model[columns] -= rate * np.bincount(place, weights=terms)
+        yield model.copy()

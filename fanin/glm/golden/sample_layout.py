@@ -70,6 +70,12 @@ class SampleLayout:
         by_worker = self.totals.items.reshape(self.shape.workers, self.shape.node.engines)
         return int(by_worker[list(workers or range(self.shape.workers))].max())
 
+    def wordless_items(self, worker: int) -> int:
+        """Return the items without a word, COPY and EMPTY, that a worker's engines take in an epoch."""
+        assert self.totals is not None
+        by_engine = (self.totals.items - self.totals.words).reshape(self.shape.workers, self.shape.node.engines)
+        return int(by_engine[worker].sum())
+
     def to_data(self, model: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
         """Return values per column of the nodes in the data's order."""
         return self.order.to_data(model) if self.order else model

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fanin.glm.page import charts
 from fanin.glm.page.charts import Span
@@ -18,9 +18,10 @@ _STAGES = {
     "C": ("agg", "fa", 0),
     "B": ("backward_first", "backward_last", 1),
 }
+_WORD, _ITEM = "word taken", "item taken"
 # Cause of an engine cycle: its counter, and the style that colours it; the rest is the end of each epoch.
 _CAUSES = {
-    "word taken": ("words", "forward"),
+    _WORD: ("words", "forward"),
     "model waits for its gradient": ("stall_model_wait", "communication"),
     "no word from memory": ("stall_no_word", "waiting"),
     "replay FIFO full": ("stall_fifo_full", "blocked"),
@@ -40,7 +41,7 @@ def train_page(result: TrainResult, options: Tables) -> str:
     fits = {"run": [epoch.fit for epoch in result.epochs], "binary64": result.float64_fit}
     timeline = _timeline(result)
     percentiles = {f"p{share}": result.percentile(share) for share in (50, 99)}
-    causes = {cause: style for cause, (_, style) in _CAUSES.items()} | {_OTHER: "overhead"}
+    causes = {_name(cause, result): style for cause, (_, style) in _CAUSES.items()} | {_OTHER: "overhead"}
     return fill(
         "glm.html.j2",
         title=f"{training.data}: {_task(result)}, {_count(training.workers, 'worker')}{_local_nodes(result)}",
@@ -54,7 +55,7 @@ def train_page(result: TrainResult, options: Tables) -> str:
         timeline=charts.timeline_chart(timeline, 1000 / training.clock_mhz) if timeline else None,
         window=_window_text(len(run.counters)),
         latency=charts.histogram_chart(run.allreduce_ns.tolist(), percentiles, "ns"),
-        stalls=charts.stall_chart([_stalls(result, counters) for counters in run.counters], causes),
+        stalls=charts.stall_chart(_stalls(result), causes),
         configuration=joined(options, _facts(result)),
         counters=_counters(result),
         epochs=_epochs(result),
@@ -140,11 +141,27 @@ def _cycles(timeline: Timeline, node: int, name: str, delay: int, max_events: in
     return [int(cycle) - delay for cycle in timeline.cycle[mask][:max_events]]
 
 
-def _stalls(result: TrainResult, counters: Mapping[str, int]) -> dict[str, int]:
-    """Return a node's engine cycles by cause."""
-    engine_cycles = counters["cycles"] * result.training.node.engines
-    parts = {cause: counters[counter] for cause, (counter, _) in _CAUSES.items()}
-    return parts | {_OTHER: max(engine_cycles - sum(parts.values()), 0)}
+def _stalls(result: TrainResult) -> list[dict[str, int]]:
+    """Return each node's engine cycles by cause."""
+    causes = {_name(cause, result): counter for cause, (counter, _) in _CAUSES.items()}
+    nodes = []
+    for worker, counters in zip(_workers(result), result.run.counters, strict=False):
+        parts = {cause: counters[counter] for cause, counter in causes.items()}
+        if result.layout and result.layout.is_sparse:
+            parts[_ITEM] += len(result.epochs) * result.layout.wordless_items(worker)
+        engine_cycles = counters["cycles"] * result.training.node.engines
+        nodes.append(parts | {_OTHER: max(engine_cycles - sum(parts.values()), 0)})
+    return nodes
+
+
+def _name(cause: str, result: TrainResult) -> str:
+    """Return a cause of a cycle; of sparse samples, an engine also takes items without a word."""
+    return _ITEM if cause == _WORD and result.training.node.sparse else cause
+
+
+def _workers(result: TrainResult) -> Sequence[int]:
+    """Return the workers of the nodes here."""
+    return result.training.network.here or range(result.training.workers)
 
 
 def _facts(result: TrainResult) -> Tables:
