@@ -122,3 +122,27 @@ def test_every_legal_form_of_a_sparse_matrix_equals_the_dense_one():
         exact = np.where(ranges.high > 0, dense / np.where(ranges.high > 0, ranges.high, 1), 0)
         assert np.allclose(fractions(form, ranges, bias=False).toarray(), exact)
         assert form.nnz == stored  # the caller's matrix is as it was
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_csr_samples_of_few_values_give_csr_codes_also_below_0(bias):
+    rng = np.random.default_rng(new_seed())
+    samples = ROWS_AT_ONCE + 60
+    dense = rng.random((samples, 60)) * (rng.random((samples, 60)) < 0.02)
+    dense[:, 7] *= -1  # zeros are the maximum
+    dense[:5, 9] = [-1, 2, 0, -3, 1]  # zeros are in between
+    dense[:, 11] = 0
+    rows = sparse.csr_matrix(dense)
+    ranges = ColumnRanges.of(dense)
+    got = quantise(rows, ranges, 4, bias=bias)
+    assert sparse.issparse(got)
+    assert (got.data > 0).all()
+    assert got.has_sorted_indices
+    assert np.array_equal(got.toarray(), quantise(dense, ranges, 4, bias=bias))
+
+
+def test_csr_samples_of_many_values_give_an_array():
+    rng = np.random.default_rng(new_seed())
+    dense = rng.random((60, 40)) * (rng.random((60, 40)) < 0.5)
+    got = quantise(sparse.csr_matrix(dense), ColumnRanges.of(dense), 4, bias=True)
+    assert isinstance(got, np.ndarray)
