@@ -82,7 +82,7 @@ class History:
     """Finished epochs of a training: the model after them, and their statistics.
 
     - ``epoch``: number of finished epochs.
-    - ``model``: weights in column order.
+    - ``model``: weights in the data's order of columns, also of sparse nodes.
     - ``scores``: loss, fit and cycles of each epoch.
     - ``counters``: counters of each node, by name.
     - ``allreduce_ns``: latencies in ns, per operation and node.

@@ -200,7 +200,8 @@ def test_what_cannot_be_written_is_refused_before_the_run(capsys, tmp_path, opti
 
 def test_a_sample_fifo_too_small_says_what_would_fit(capsys, tmp_path):
     wide = GOOD_LINES + "1 1200000:1\n"
-    err = _train(tmp_path, capsys, "--preset", "u280", "--workers", 1, "--precision", 8, text=wide)
+    options = ("--preset", "u280", "--workers", 1, "--precision", 8, "--sparse", "off")
+    err = _train(tmp_path, capsys, *options, text=wide)
     assert "the sample FIFO holds 16,896: at most 1,081,344 features fit with 1 worker" in err
 
 

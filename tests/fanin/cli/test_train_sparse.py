@@ -21,7 +21,7 @@ from fanin.sim.glm import data
 from fanin.sim.glm.cosim import Cosim
 from fanin.sklearn import GlmClassifier
 from tests.fanin.cli.command import refused, run
-from tests.fanin.cli.json_page import documented
+from tests.fanin.cli.json_page import RIGHT, documented, wrong
 from tests.fanin.cli.train_nodes import GoldenNodes
 from tests.fanin.report.drawn import bars, figures
 
@@ -157,6 +157,7 @@ def test_rtl_learns_the_bits_of_dense_samples_in_the_datas_order(rtl, codes, exp
     folder, _ = rtl
     record = record_of(folder)
     assert (record["bit_exact"], record["clamps"]) == (True, 0)
+    assert wrong("train", record) == RIGHT
     assert np.array_equal(weights_of(folder), expected[-1])
     words, entries, items = listed(codes[0])
     layout = record["layout"]

@@ -6,6 +6,7 @@ from time import perf_counter
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from fanin.glm.facts import MICRO_BATCH, PRESETS, GlmConfig, Partitioning, TrainShape
 from fanin.glm.golden import layout
@@ -64,6 +65,7 @@ def test_each_bit_of_each_word_is_the_stated_bit_of_the_stated_feature(mode, bat
     lanes, s = shape.node.lanes, shape.precision
     for worker in range(shape.workers):
         words = layout.pack_samples(features, shape, worker)
+        assert np.array_equal(layout.pack_samples(sparse.csr_matrix(features), shape, worker), words)
         first = 0 if mode is Partitioning.DATA_PARALLEL else worker * shape.columns_per_worker
         last = min(first + shape.columns_per_worker, shape.columns)
         run = shape.batch_per_worker
