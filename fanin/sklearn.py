@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fanin import fixed
 from fanin.base.errors import InputError
 from fanin.fixed import LOSSES, Loss
-from fanin.glm.facts import PRESETS, ColumnRule, SparseChoice, TrainShape, check_one_switch
+from fanin.glm.facts import PRESETS, ColumnRule, SparseChoice, TrainShape, check_one_switch, check_precision
 from fanin.glm.golden import metrics
 from fanin.glm.golden.float64 import train_float64
 from fanin.glm.golden.model import GlmModel
@@ -124,6 +124,7 @@ class _Glm(BaseEstimator):
             if not np.isfinite(ranges.high - ranges.low).all():
                 raise InputError("a feature spans more than float64 holds")
         check_one_switch(self.workers)
+        check_precision(self.precision)
         features = quantise(X, ranges, self.precision, bias=self.fit_intercept)
         layout, placed = choose_layout(
             features,

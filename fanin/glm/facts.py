@@ -233,6 +233,12 @@ PRESETS = _presets(
 )
 
 
+def check_precision(precision: int) -> None:
+    """Raise InputError for a number of bits that a feature cannot have."""
+    if not 1 <= precision <= MAX_PRECISION:
+        raise InputError(f"precision must be in 1…{MAX_PRECISION} bits, not {precision}")
+
+
 def check_one_switch(workers: int) -> None:
     """Raise InputError for a number of workers that one switch cannot have."""
     if not 1 <= workers <= MAX_WORKERS:
@@ -265,8 +271,7 @@ class TrainShape:
     def _check_parameters(self) -> None:
         if not 1 <= self.workers <= MAX_TREE_WORKERS:
             raise InputError(f"workers must be in 1…{MAX_TREE_WORKERS:,}, not {self.workers:,}")
-        if not 1 <= self.precision <= MAX_PRECISION:
-            raise InputError(f"precision must be in 1…{MAX_PRECISION} bits, not {self.precision}")
+        check_precision(self.precision)
         step = self.workers if self.data_parallel else MICRO_BATCH
         if self.batch < step or self.batch % step:
             prefix = f"data-parallel on {step} workers: " if self.data_parallel else ""

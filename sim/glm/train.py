@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fanin import fixed
 from fanin.base.errors import DoesNotFit, InputError
-from fanin.glm.facts import SparseChoice, TrainShape, check_one_switch
+from fanin.glm.facts import SparseChoice, TrainShape, check_one_switch, check_precision
 from fanin.glm.golden import metrics
 from fanin.glm.golden.float64 import train_float64
 from fanin.glm.golden.layout import columns_of
@@ -323,11 +323,12 @@ def trainers(
     The simulator writes ``wave``. With more than two classes, there is one run per class in order, each against
     the rest, on the same nodes. Raises InputError.
     """
+    check_precision(training.precision)  # quantising comes before ``TrainShape``
     dataset = data.load(
         training.data,
         training.loss,
         target=training.target,
-        precision=_checked_precision(training.precision),
+        precision=training.precision,
         bias=training.bias,
         shuffle=training.shuffle,
         test=training.test,
@@ -363,10 +364,3 @@ def trainers(
         Trainer(training, dataset.against_the_rest(index), placed, nodes, against_the_rest=label)
         for index, label in enumerate(dataset.classes)
     ]
-
-
-def _checked_precision(precision: int) -> int:
-    """Return the precision; check it here, since quantising comes before ``TrainShape``."""
-    if not 1 <= precision <= fixed.MAX_PRECISION:
-        raise InputError(f"precision must be in 1…{fixed.MAX_PRECISION} bits, not {precision}")
-    return precision
