@@ -1,7 +1,8 @@
 """GLM node: a worker with its memory read ports, registers, transport and MAC ports."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, cast
 
 from amaranth import Cat, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import data, wiring
@@ -118,6 +119,11 @@ class _Parts:
 
     def __post_init__(self) -> None:
         self.lists_ok = Signal(init=1)  # the lists can be read; driven in a sparse node
+
+
+def _per_engine(register: Any) -> Sequence[Value]:
+    """Return a register of each engine; the register file has a plain one for a single engine."""
+    return [register] if isinstance(register, Signal) else register
 
 
 class GlmNode(wiring.Component):
@@ -293,8 +299,8 @@ class GlmNode(wiring.Component):
             m.d.comb += address.eq(register)
         if self.config.sparse:
             for port, words in enumerate(parts.addresses.words):
-                m.d.comb += words.eq(registers.sample_words[port // 2])
-            for entries, register in zip(parts.check.entries, registers.list_entries, strict=True):
+                m.d.comb += words.eq(_per_engine(registers.sample_words)[port // 2])
+            for entries, register in zip(parts.check.entries, _per_engine(registers.list_entries), strict=True):
                 m.d.comb += entries.eq(register)
         else:
             m.d.comb += parts.addresses.words.eq(parts.check.words)
@@ -347,8 +353,9 @@ class GlmNode(wiring.Component):
 
     def _epoch_words(self, parts: _Parts, engine: int) -> Value:
         """Return the number of an engine's sample words in an epoch."""
-        words: Value = parts.registers.sample_words[engine] if self.config.sparse else parts.check.words
-        return words
+        if not self.config.sparse:
+            return cast(Value, parts.check.words)
+        return _per_engine(parts.registers.sample_words)[engine]
 
     def _read_lists(self, m: Module, parts: _Parts) -> list[Any]:
         """Add the readers of the lists, and the check of their addresses."""
@@ -368,14 +375,14 @@ class GlmNode(wiring.Component):
             m.submodules[f"entry_register_{engine}"] = entry_register
             connect_typed(m, reader.axi, flipped(axi))
             m.d.comb += [
-                reader.command.payload.address.eq(registers.list_address[engine]),
-                reader.command.payload.beats.eq(registers.list_entries[engine]),
+                reader.command.payload.address.eq(_per_engine(registers.list_address)[engine]),
+                reader.command.payload.beats.eq(_per_engine(registers.list_entries)[engine]),
                 reader.command.payload.repeats.eq(registers.epochs),
                 entry_register.i.payload.eq(reader.o.payload),
                 entry_register.i.valid.eq(reader.o.valid),
                 reader.o.ready.eq(entry_register.i.ready),
-                check.samples[engine].eq(registers.list_address[engine]),
-                check.words[engine].eq(registers.list_entries[engine]),
+                check.samples[engine].eq(_per_engine(registers.list_address)[engine]),
+                check.words[engine].eq(_per_engine(registers.list_entries)[engine]),
             ]
             connect_typed(m, entry_register.o, parts.worker.entries[engine])
             readers.append(reader)

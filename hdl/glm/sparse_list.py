@@ -83,7 +83,7 @@ class ListSequencer(wiring.Component):
     Latency
     -------
     1 cycle from an entry to its first item; 2 from ``written`` to the item that waits for it. One item a cycle,
-    also between entries.
+    also between entries; a mini-batch whose last entry is a single item is followed by a cycle without an item.
 
     Source
     ------
@@ -127,11 +127,9 @@ class ListSequencer(wiring.Component):
         ends = Signal()  # it is its entry's last
         last_micro = micro_batches.position.last_micro
         final = last_micro & (entry.kind != EntryKind.EMPTY)
-        ends_mini_batch = Signal()  # the held entry is its mini-batch's last
-        missing = Signal(range(2 * self.depth + 1))  # final writes of earlier mini-batches
-        clear = Signal()  # the loaded or held entry may go from the next cycle on
-        closed = clear & Mux(load, entry.last & last_micro, ends_mini_batch)
-        self._count_missing(m, missing, load & final, closed)
+        uncounted = Signal()  # the held entry ends its mini-batch, whose final writes do not count yet
+        close = held & cleared & uncounted
+        missing = self._count_missing(m, load & final, close)
         m.d.sync += dropping.eq(self.drop)
         m.d.comb += [
             micro_batches.shape.planes.eq(1),
@@ -142,7 +140,7 @@ class ListSequencer(wiring.Component):
             micro_batches.step.eq(load & entry.last),
             ends.eq(accept & tag.last_plane),
             load.eq(self.entries.valid & self.entries.ready & ~dropping),
-            self.entries.ready.eq(armed & (~held | ends) & ~self.start | dropping),
+            self.entries.ready.eq(armed & (~held | ends & ~uncounted) & ~self.start | dropping),
             self.items.valid.eq(held & cleared & (self.words.valid | ~tag.nonzero)),
             self.items.payload.tag.eq(tag),
             self.items.payload.tag.last_item.eq(last_entry & tag.last_plane),
@@ -150,14 +148,13 @@ class ListSequencer(wiring.Component):
             self.words.ready.eq(self.items.ready & held & cleared & tag.nonzero | dropping),
             accept.eq(self.items.valid & self.items.ready & ~dropping),
             self.waiting.eq(held & ~cleared),
-            clear.eq((load | held & ~cleared) & (missing <= Mux(load, entry.allow, allow))),
         ]
         with m.If(self.start):
             m.d.sync += [armed.eq(1), held.eq(0), first_entry.eq(1)]
         with m.Elif(load):
             m.d.sync += [
                 held.eq(1),
-                cleared.eq(clear),
+                cleared.eq(missing <= entry.allow),
                 allow.eq(entry.allow),
                 tag.chunk.eq(entry.chunk),
                 tag.nonzero.eq(entry.kind == EntryKind.WORDS),
@@ -165,10 +162,14 @@ class ListSequencer(wiring.Component):
                 tag.first_item.eq(first_entry),
                 first_entry.eq(entry.last),
                 last_entry.eq(entry.last),
-                ends_mini_batch.eq(entry.last & last_micro),
+                uncounted.eq(entry.last & last_micro),
             ]
         with m.Else():
-            m.d.sync += [held.eq(held & ~ends), cleared.eq(cleared | clear)]
+            m.d.sync += [
+                held.eq(held & ~ends),
+                cleared.eq(cleared | (missing <= allow)),
+                uncounted.eq(uncounted & ~close),
+            ]
             with m.If(accept):
                 m.d.sync += tag.first_item.eq(0)
         self._planes(m, tag, entry, load, accept)
@@ -189,20 +190,24 @@ class ListSequencer(wiring.Component):
         with m.Elif(accept):
             m.d.sync += [tag.first_plane.eq(0), tag.last_plane.eq(left == 1), left.eq(left - 1)]
 
-    def _count_missing(self, m: Module, missing: Signal, final: Any, closed: Any) -> None:
-        """Count final writes that are missing. A mini-batch's own count once its last entry may go.
+    def _count_missing(self, m: Module, final: Any, close: Any) -> Signal:
+        """Return the number of final writes of earlier mini-batches that are missing.
 
-        ``final``: an entry with a final write is loaded; ``closed``: a mini-batch's last entry may go.
+        Those of a mini-batch count once its last entry may go: until then the entry waits for earlier ones.
+
+        ``final``: an entry with a final write is loaded; ``close``: those of its mini-batch count from now on.
         """
+        missing = Signal(range(2 * self.depth + 1))
         of_mini_batch = Signal(range(self.depth + 1))  # final writes of the mini-batch that is being loaded
-        counted = Signal.like(of_mini_batch)
-        m.d.comb += counted.eq(of_mini_batch + final)
         m.d.sync += [
-            of_mini_batch.eq(Mux(closed, 0, counted)),
-            missing.eq(missing + Mux(closed, counted, 0) - self.written),
+            of_mini_batch.eq(
+                Mux(close, 0, of_mini_batch + final)
+            ),  # no entry is loaded in the cycle of ``close``
+            missing.eq(missing + Mux(close, of_mini_batch, 0) - self.written),
         ]
         with m.If(self.start):
             m.d.sync += [missing.eq(0), of_mini_batch.eq(0)]
+        return missing
 
     def _faults(self, m: Module, entry: Any, load: Signal, accept: Signal, ends_micro_batch: Any) -> None:
         items = Signal(range(self.max_items + 1))  # items so far of a micro-batch that has not ended

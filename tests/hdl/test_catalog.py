@@ -115,6 +115,12 @@ def test_a_flag_is_true_or_false(text, value):
         catalog.CATALOG["glm-node"].build(PRESETS["tiny"], {"l2": "no"})
 
 
+def test_a_sparse_node_of_one_engine_is_verilog():
+    """A register of one place is no array."""
+    verilog = package.emit("glm-node", preset="tiny", settings={"sparse": "1", "lanes": "2"})
+    assert "lists_0__araddr" in verilog or "lists__0__araddr" in verilog
+
+
 def test_a_ring_node_takes_the_parameters_of_its_codec():
     settings = {"codec": "bfp", "mantissa": "8", "exponent": "5", "offset": "8"}
     node = catalog.CATALOG["ring-node"].build(PRESETS["tiny"], settings)

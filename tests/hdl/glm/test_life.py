@@ -27,6 +27,7 @@ NODES = {
     "data-parallel": narrow(TINY, lanes=8, engines=2, mode=Partitioning.DATA_PARALLEL),
     "vanilla": narrow(TINY, vanilla=True),
     "sparse": narrow(TINY, engines=2, depth=16, sparse=True),
+    "sparse, one engine": narrow(TINY, depth=16, sparse=True),
     "deep": narrow(
         TINY, depth=512, sample_fifo=512
     ),  # clearing its model takes longer than the checks before a run
