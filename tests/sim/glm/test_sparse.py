@@ -23,7 +23,7 @@ from tests.support import new_seed, slow
 
 pytestmark = pytest.mark.verilator
 
-NODE = replace(PRESETS["tiny"], engines=2, lanes=4, depth=16, sparse=True)
+NODE = replace(PRESETS["tiny"], engines=2, depth=64, sample_fifo=256, sparse=True)  # as in test_train_sparse.py
 WORKERS = 2
 START = 73  # cycles of an epoch's start in the time model; later epochs of a run follow without it
 FAULTS = LinkConfig(drop=0.02, duplicate=0.02, reorder=0.02, corrupt=0.02)
