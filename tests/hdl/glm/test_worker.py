@@ -35,8 +35,9 @@ def test_trained_model_equals_the_golden_model_bit_for_bit(loss, workers, engine
     assert job.join(host.models) == job.golden.model.tolist()
 
 
-@pytest.mark.parametrize("seed", [0, *slow(*range(1, 8))])
-@pytest.mark.parametrize("workers", [1, *slow(2)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("workers", [1, 2])
 def test_engines_with_lists_of_different_lengths_equal_the_golden_model(workers, seed):
     """Words, entries and labels stall on their own; the engines of a worker are micro-batches apart."""
     node = replace(TINY, engines=3, lanes=2, depth=16, sparse=True)
