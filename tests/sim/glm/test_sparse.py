@@ -19,6 +19,7 @@ from fanin.sim.glm import memories
 from fanin.sim.glm.cosim import Cosim
 from fanin.sim.glm.time import EpochTime
 from fanin.sim.network import NetworkConfig
+from fanin.wire.aggregation import Protocol
 from tests.support import new_seed, slow
 
 pytestmark = pytest.mark.verilator
@@ -173,3 +174,11 @@ def test_a_wrong_list_stops_the_node_with_its_cause(cosim, monkeypatch, fault):
     rng = np.random.default_rng(new_seed())
     with pytest.raises(SimulationFailed, match=r"node \d stopped at cycle \d+: LIST: a list names an unused"):
         check(cosim, random_samples(rng, 200, 200, 3, 0.5), rng)
+
+
+@pytest.mark.slow
+def test_switchml_trains_sparse_samples_too():
+    cosim = Cosim(replace(NODE, protocol=Protocol.SWITCHML), workers=WORKERS, quiet=True)
+    rng = np.random.default_rng(new_seed())
+    network = NetworkConfig(link=FAULTS, seed=1)
+    check(cosim, random_samples(rng, 61, 200, 3, 0.1), rng, epochs=3, network=network)
