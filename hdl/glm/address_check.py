@@ -108,9 +108,8 @@ class AddressCheck(wiring.Component):
 
         selected_port = Signal(range(regions))
         address = Signal(self.address_width)
-        span = Signal(
-            COUNT_BITS + max(exact_log2(self.sample_bytes), exact_log2(self.label_bytes))
-        )  # bytes of the region, minus one
+        low_bits = max(exact_log2(self.sample_bytes), exact_log2(self.label_bytes))
+        span = Signal(COUNT_BITS + low_bits)  # bytes of the region, minus one
         checked_port = Signal(range(regions))
         last_byte = Signal(len(span) + 1)  # low bits of the last byte's address, with a carry
         is_at_top = Signal()  # the address bits above ``last_byte`` are all ones: a carry overflows

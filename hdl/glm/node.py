@@ -80,7 +80,7 @@ def worker_class(config: GlmConfig) -> type[GlmWorker]:
 
 def make_worker(config: GlmConfig) -> GlmWorker:
     """Return the worker of a node."""
-    size = {
+    size: dict[str, Any] = {
         "engines": config.engines,
         "lanes": config.lanes,
         "banks": config.banks,
@@ -89,14 +89,12 @@ def make_worker(config: GlmConfig) -> GlmWorker:
         "frac": config.frac,
         "loss_lanes": config.loss_lanes,
     }
-    if config.sparse:
-        return SparseWorker(**size)
-    options: dict[str, int] = {}
+    options: dict[str, Any] = {} if config.sparse else {"l2": config.l2}
     if config.vanilla:
         options["vanilla"] = config.slots // config.protocol.slots_per_operation
     if config.mode is Partitioning.DATA_PARALLEL:
         options["gradient_values"] = config.gradient_values
-    return worker_class(config)(**size, l2=config.l2, **options)
+    return worker_class(config)(**size, **options)
 
 
 def max_mini_batch(config: GlmConfig) -> int:

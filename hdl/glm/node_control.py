@@ -46,6 +46,8 @@ class NodeControl(wiring.Component):
         State of the transport.
     ``bus_error`` : In, 1
         A memory has answered with an error in this run; valid 2 cycles after ``begin``.
+    ``list_error`` : In, 1
+        A list of a sparse node is wrong; high until the run ends. Low in a dense node.
     ``moving`` : In, 1
         Words are in flight from memory, or through backward.
     ``occupied`` : In, 1

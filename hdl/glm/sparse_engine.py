@@ -6,13 +6,12 @@ from amaranth import Const, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.hdl.arith.bit_serial import PairTerms
 from fanin.hdl.glm.backward import Backward
 from fanin.hdl.glm.engine import Engine
-from fanin.hdl.glm.forward import Forward, ForwardEvents
+from fanin.hdl.glm.forward import Forward
 from fanin.hdl.glm.model import ModelMemories
-from fanin.hdl.glm.replay import LaneControl, Replay, update_layout
-from fanin.hdl.glm.shapes import WEIGHT, ActivationSignature
+from fanin.hdl.glm.replay import Replay, update_layout
+from fanin.hdl.glm.shapes import WEIGHT
 from fanin.hdl.glm.sparse_list import Entry, ListSequencer, item_layout, tag_layout
 from fanin.hdl.stream.buffer import SkidBuffer
 from fanin.hdl.stream.connect import connect_typed
@@ -68,20 +67,14 @@ class SparseForward(Forward):
     """
 
     def _members(self) -> dict[str, Any]:
-        return {
+        members = super()._members()
+        for name in "samples", "shape", "written":
+            del members[name]
+        return members | {
             "items": In(stream.Signature(item_layout(self.lanes * self.banks, self.depth))),
             "waiting": In(1),
-            "pa": Out(ActivationSignature(banks=self.banks)),
-            "start": In(1),
-            "drop": In(1),
-            "chunk": Out(range(self.depth)),
-            "weights": In(data.ArrayLayout(WEIGHT, self.lanes)),
-            "word": Out(self.lanes * self.banks),
-            "keep": Out(1),
             "tag": Out(tag_layout(self.depth)),
             "accept": Out(1),
-            "freed": In(1),
-            "events": Out(ForwardEvents),
         }
 
     def elaborate(self, platform: Any) -> Module:
@@ -155,21 +148,9 @@ class SparseReplay(Replay):
         super().__init__(banks=banks, depth=depth)
 
     def _members(self) -> dict[str, Any]:
-        return {
-            "tag": In(tag_layout(self.depth)),
-            "tagged": In(1),
-            "scale": In(stream.Signature(data.ArrayLayout(WEIGHT, self.banks))),
-            "start": In(1),
-            "drop": In(1),
-            "take": Out(1),
-            "first": Out(1),
-            "last": Out(1),
-            "terms": Out(data.ArrayLayout(PairTerms, self.banks // 2)),
-            "control": Out(LaneControl),
-            "chunk": Out(range(self.depth)),
-            "update": Out(update_layout(self.depth)),
-            "busy": Out(1),
-        }
+        members = super()._members()
+        del members["shape"]
+        return members | {"tag": In(tag_layout(self.depth)), "tagged": In(1)}
 
     def elaborate(self, platform: Any) -> Module:
         """Replay as ``Replay`` does, with the positions in the tags."""
@@ -216,7 +197,7 @@ class SparseBackward(Backward):
 
     def _members(self) -> dict[str, Any]:
         members = super()._members()
-        members.pop("shape")
+        del members["shape"]
         return members | {"tag": In(tag_layout(self.depth)), "tagged": In(1)}
 
     def _make_replay(self, m: Module) -> Replay:
@@ -251,7 +232,7 @@ class SparseEngine(Engine):
 
     Latency
     -------
-    As ``Engine``, and 1 cycle more from ``scale`` to the first gradient, 2 more from a final write to the item
+    As ``Engine``, and 1 cycle more from ``scale`` to the first gradient, 1 more from a final write to the item
     that waits for it. One item a cycle.
 
     Source

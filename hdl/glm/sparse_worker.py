@@ -64,7 +64,7 @@ class SparseWorker(GlmWorker):
             frac=frac,
             loss_lanes=loss_lanes,
         )
-        self.pipeline += 3  # the queue of scales, and two cycles from a final write to the item that waits
+        self.pipeline += 2  # the queue of scales, and the count of missing final writes
 
     def _members(self) -> dict[str, Any]:
         lists = In(stream.Signature(Entry)).array(self.engines)

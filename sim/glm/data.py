@@ -217,7 +217,7 @@ def prepare(
     """Hold out a share, shuffle the rest once, and quantise both by the ranges of the rest.
 
     ``check`` is called before quantisation with the numbers of training samples and columns, and whether the
-    source is CSR. It may raise: a set that does not fit a node may also not fit this machine's memory.
+    source is CSR. ``check`` may raise: a set that does not fit a node may also not fit this machine's memory.
     """
     train, held_out = split(raw, test=test, shuffle=shuffle, seed=seed)
     if check:
@@ -313,8 +313,9 @@ TABLE_II = {
     "avazu": SyntheticShape(40_428_967, 1_000_000, 15, binary=True),
 }
 LABEL_NOISE = 0.05
-#: Exponent of the popularity of features. With it, 18,217 samples of rcv1's shape use 44,504 of the features,
-#: as many as Bradley et al. (ICML 2011) state, and real_sim's use all. Of the other sets no share is known.
+#: Exponent of the popularity of features. With it, 18,217 samples of rcv1's shape use 44,504 features, the
+#: number in Bradley et al. (ICML 2011). Samples of real_sim's shape use all features. No number is known for
+#: other sets.
 ZIPF = 1.15
 _SAMPLES_AT_ONCE = 1 << 13  # bounds the memory of draws
 

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from fanin.base.errors import DoesNotFit
 from fanin.glm.driver import NodeList
 from fanin.glm.facts import TrainShape
 from fanin.glm.golden.layout import pack_labels, pack_samples, split_ports
@@ -43,18 +42,10 @@ def _by_engine(blocks: Sequence[Sequence[EngineLists]]) -> Iterator[tuple[list, 
 
 
 def node_lists(shape: TrainShape, features: Bytes | RowBlocks, worker: int) -> list[NodeList]:
-    """Return a sparse node's lists; empty for a dense node.
-
-    Raises DoesNotFit if a micro-batch has more items than the sample FIFO.
-    """
+    """Return a sparse node's lists, at address 0; empty for a dense node."""
     if not shape.node.sparse:
         return []
     found = totals(features, shape, worker)
-    if (most := int(found.most_items.max())) > shape.node.sample_fifo:
-        raise DoesNotFit(
-            f"a micro-batch has {most:,} items on an engine of worker {worker}, the sample FIFO holds "
-            f"{shape.node.sample_fifo:,}: use --workers, --engines, --preset, or a smaller --precision"
-        )
     return [
         NodeList(0, int(entries), int(words)) for entries, words in zip(found.entries, found.words, strict=True)
     ]

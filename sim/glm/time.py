@@ -14,7 +14,7 @@ from fanin.tree import MAX_LEVELS, passed_switches
 from fanin.wire.aggregation import MAX_WORKERS, frame_length
 
 _PIPELINE = 34  # cycles of a mini-batch in addition to words, planes and network (docs/ARCHITECTURE.md)
-_SPARSE_PIPELINE = _PIPELINE + 3  # the queue of scales, and the wait of an item for a final write
+_SPARSE_PIPELINE = _PIPELINE + 2  # the queue of scales, and the count of missing final writes
 _START = 73  # cycles from ``start`` to the first word, plus those from the last gradient to the end; measured
 
 

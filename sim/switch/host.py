@@ -37,7 +37,7 @@ class HostSwitch:
     - ``active_workers``: workers from which a datagram has arrived.
     - ``operations``: number of operations whose RESULT was sent to all.
     - ``latencies_ns``: of the first ``MAX_LATENCIES`` operations, the time from the first AGG at the socket to
-      the RESULT for all. It is this host's share of an AllReduce.
+      the RESULT for all: the host's share of an AllReduce.
     - ``pcap``: capture that is written, not closed.
 
     Raises InputError if the address cannot be used.

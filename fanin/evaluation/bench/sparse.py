@@ -21,10 +21,11 @@ from fanin.base.errors import CheckFailed
 from fanin.base.tools import safe_path
 from fanin.evaluation.bench.result import Result
 from fanin.fixed import Loss
-from fanin.glm.facts import PRESETS, GlmConfig, TrainShape
-from fanin.glm.golden.lists import ListTotals, pack_lists, totals
-from fanin.glm.golden.order import ColumnOrder, data_order, frequency_order
+from fanin.glm.facts import PRESETS, ColumnRule, GlmConfig, TrainShape
+from fanin.glm.golden.lists import ListTotals, pack_lists, totals_of_all
+from fanin.glm.golden.sample_layout import order_of
 from fanin.glm.golden.train import train
+from fanin.hdl.glm.sparse_list import ENTRY_BITS
 from fanin.sim.glm.cosim import Cosim
 from fanin.sim.glm.data import TABLE_II, prepare, synthetic
 from fanin.sim.glm.time import EpochTime
@@ -32,9 +33,8 @@ from fanin.sim.glm.time import EpochTime
 BATCH = 64
 NODE = replace(PRESETS["u280"], sparse=True)
 SMALL_NODE = replace(NODE, name="two engines", engines=2)
-LAYOUTS = {"avazu": 1, "rcv1": 4}  # bits of a feature; avazu's are 0 or 1
+PRECISIONS = {"avazu": 1, "rcv1": 4}  # bits of a feature; avazu's are 0 or 1
 CARDS, CARD_GB = 8, 8
-ENTRY_BYTES = 4
 COUNTED = 200_000  # samples, at most, in which words are counted
 PACKED, BLOCKS = 1_024_000, 10  # samples, streamed in blocks of whole mini-batches
 RTL_SAMPLES, SMALL_SAMPLES = 6_400, 50_000
@@ -58,31 +58,31 @@ class Placed:
     shape: TrainShape
 
     @property
-    def totals(self) -> list[ListTotals]:
-        """Sizes of the lists, by worker."""
-        return [totals(self.features, self.shape, worker) for worker in range(self.shape.workers)]
+    def totals(self) -> ListTotals:
+        """Sizes of the lists of all engines."""
+        return totals_of_all(self.features, self.shape)
 
 
 def measure() -> Iterator[Result]:
     """Yield the figures as they are measured, a quarter of an hour in all."""
-    for name, order in (("avazu", "frequency"), ("rcv1", "frequency"), ("rcv1", "none")):
-        yield from _words(name, order)
+    for name, rule in (("avazu", ColumnRule.FREQUENCY), *(("rcv1", rule) for rule in ColumnRule)):
+        yield from _words(name, rule)
     yield from _memory()
     yield from _packing()
     yield from _cards()
     yield from _small()
 
 
-def place(name: str, samples: int, workers: int, node: GlmConfig, order: str = "frequency") -> Placed:
+def place(
+    name: str, samples: int, workers: int, node: GlmConfig, rule: ColumnRule = ColumnRule.FREQUENCY
+) -> Placed:
     """Return the first ``samples`` of a stand-in on nodes."""
-    precision = LAYOUTS[name]
+    precision = PRECISIONS[name]
     raw = synthetic(name, TABLE_II[name], samples=min(samples, TABLE_II[name].samples))
     data = prepare(raw, precision=precision, bias=True, test=0)
     codes = sparse.csr_matrix(data.features)
     size = {"workers": workers, "engines": node.engines, "lanes": node.lanes}
-    placing: ColumnOrder = data_order(codes.shape[1], **size)
-    if order == "frequency":
-        placing = frequency_order(np.bincount(codes.indices, minlength=codes.shape[1]), **size)
+    placing = order_of(codes, rule, size)
     shape = _AnyShape(
         node=node,
         workers=workers,
@@ -95,17 +95,15 @@ def place(name: str, samples: int, workers: int, node: GlmConfig, order: str = "
     return Placed(placing.permute(codes), labels, shape)
 
 
-def _words(name: str, order: str) -> Iterator[Result]:
+def _words(name: str, rule: ColumnRule) -> Iterator[Result]:
     """Yield the share of a dense engine's words that one engine of one worker takes."""
-    placed = place(name, COUNTED, 1, replace(NODE, engines=1), order)
-    (found,) = placed.totals
+    placed = place(name, COUNTED, 1, replace(NODE, engines=1), rule)
+    found = placed.totals
     micro_batches, dense = placed.shape.micro_batches_per_epoch, placed.shape.words_per_micro_batch
     words, items = int(found.words[0]) / micro_batches, int(found.mini_batch_items.sum()) / micro_batches
     limit = 1.0 if name == "avazu" else None
     note = f"{words:,.1f} words, {items:,.1f} items a micro-batch; dense {dense:,}"
-    yield Result(
-        f"{name}, order {order}: items against dense words", 100 * items / dense, "%", limit, note=note
-    )
+    yield Result(f"{name}, order {rule}: items against dense words", 100 * items / dense, "%", limit, note=note)
 
 
 def _memory() -> Iterator[Result]:
@@ -113,12 +111,13 @@ def _memory() -> Iterator[Result]:
     placed = place("avazu", COUNTED, CARDS, NODE)
     shape, scale = placed.shape, TABLE_II["avazu"].samples / placed.shape.samples
     word_bytes = shape.node.word_bits // 8
-    sizes = [
-        int(each.words.sum()) * word_bytes + int(each.entries.sum()) * ENTRY_BYTES for each in placed.totals
-    ]
+    found = placed.totals
+    sizes = (found.words * word_bytes + found.entries * (ENTRY_BITS // 8)).reshape(CARDS, -1).sum(axis=1)
     dense = shape.node.engines * shape.micro_batches_per_epoch * shape.words_per_micro_batch * word_bytes
     note = f"of {CARDS} cards with {CARD_GB} GB; dense {scale * dense / 1e9:,.0f} GB a card"
-    yield Result("avazu, 40 million samples: busiest card", scale * max(sizes) / 1e9, "GB", CARD_GB, note=note)
+    yield Result(
+        "avazu, 40 million samples: busiest card", scale * int(sizes.max()) / 1e9, "GB", CARD_GB, note=note
+    )
 
 
 def _packing() -> Iterator[Result]:
@@ -151,7 +150,7 @@ def _train(placed: Placed, cosim: Cosim, *, compare: bool = False) -> int:
 
 def _busiest(placed: Placed) -> list[int]:
     """Return the items of the busiest engine in each mini-batch."""
-    items: list[int] = np.max([each.mini_batch_items for each in placed.totals], axis=(0, 1)).tolist()
+    items: list[int] = placed.totals.mini_batch_items.max(axis=0).tolist()
     return items
 
 

@@ -149,7 +149,7 @@ def choose_layout(
         return dense(f"since sparse nodes cannot have {obstacle}")
     codes = sparse.csr_matrix(features)
     sizes = {"workers": workers, "engines": node.engines, "lanes": node.lanes}
-    order = _order(codes, rule, sizes)
+    order = order_of(codes, rule, sizes)
     TrainShape(node=replace(node, sparse=True), columns=columns, **run)  # names the data's columns in errors
     shape = TrainShape(node=replace(node, sparse=True), columns=order.padded, **run)
     placed = order.permute(codes)
@@ -166,7 +166,8 @@ def choose_layout(
     return SampleLayout(shape, columns, reason, order, totals), placed
 
 
-def _order(codes: sparse.csr_matrix, rule: ColumnRule, sizes: dict[str, int]) -> ColumnOrder:
+def order_of(codes: sparse.csr_matrix, rule: ColumnRule, sizes: dict[str, int]) -> ColumnOrder:
+    """Return the order of columns by a rule. ``sizes``: ``workers``, ``engines`` and ``lanes``."""
     if rule is ColumnRule.NONE:
         return data_order(codes.shape[1], **sizes)
     return frequency_order(np.bincount(codes.indices, minlength=codes.shape[1]), **sizes)
@@ -192,7 +193,7 @@ def _fitting_workers(shape: TrainShape, codes: sparse.csr_matrix, rule: ColumnRu
     """Return a number of workers at one switch whose sample FIFOs hold each micro-batch; 0 if none is found."""
     workers = 2 * shape.workers
     while workers <= MAX_WORKERS:
-        order = _order(
+        order = order_of(
             codes, rule, {"workers": workers, "engines": shape.node.engines, "lanes": shape.node.lanes}
         )
         more = replace(shape, workers=workers, columns=order.padded)

@@ -9,6 +9,8 @@ from tests.hdl.glm.engine_job import run
 from tests.hdl.glm.sparse_job import sparse_job
 from tests.support import new_seed, slow
 
+EXTRA = 2
+
 
 def _check(job, **arguments):
     result = run(job, **arguments)
@@ -34,3 +36,20 @@ def test_random_lists_are_bit_exact_at_full_rate(seed):
     rng = random.Random(seed)
     job = sparse_job(rng, chunks=6, planes=2, mini_batch=3, micros=20, epochs=2)
     _check(job, seed=seed, stall=0, fifo_depth=60)
+
+
+@pytest.mark.parametrize("planes", [1, 4])
+def test_one_item_a_cycle_between_entries_and_micro_batches(planes):
+    job = sparse_job(random.Random(1), fill=1, chunks=3, planes=planes, mini_batch=5, micros=5, epochs=1)
+    result = _check(job, seed=1, stall=0, fifo_depth=100)
+    first = result.word_cycles[0]
+    assert result.word_cycles == list(range(first, first + 3 * planes * 5))
+
+
+@pytest.mark.parametrize("planes", [1, 3])
+def test_an_item_follows_the_final_write_for_which_it_waits(planes):
+    """One cycle more than in a dense engine for the queue of scales, one for the count of missing writes."""
+    job = sparse_job(random.Random(2), fill=1, chunks=1, planes=planes, mini_batch=1, micros=6, epochs=1)
+    result = _check(job, seed=2, stall=0, fifo_depth=60)
+    for word, scale in zip(result.word_cycles[planes::planes], result.scale_cycles, strict=False):
+        assert word - scale == 5 + planes + EXTRA
