@@ -152,7 +152,7 @@ class _Glm(BaseEstimator):
                         loss=loss,
                         rate=rate,
                         epochs=self.epochs,
-                        decay=decay,
+                        decay=layout.decay_on_nodes(decay),
                     )
                 ),
                 float64=self._float64(features, y, loss, gamma / self.batch, decay),

@@ -211,8 +211,7 @@ _LAYERS: dict[str, type[wiring.Component]] = {
 _GROUP = {"group": Inceptionn().group}
 _BLOCKS = {"width": RING_PRESETS["u280"].width, **vars(Bfp())}
 _NETWORK = {"network": "tiny"}
-_SIZES = ("engines", "lanes", "banks", "depth", "frac")
-_WORKER = (*_SIZES, "l2")
+_WORKER = ("engines", "lanes", "banks", "depth", "frac", "l2")
 
 CATALOG: dict[str, Entry] = {
     "glm-node": Entry(
@@ -222,8 +221,8 @@ CATALOG: dict[str, Entry] = {
     "glm-worker-data-parallel": _from_config(
         DataParallelWorker, *_WORKER, "gradient_values", fifo_depth="sample_fifo"
     ),
-    "glm-worker-sparse": _from_config(SparseWorker, *_SIZES, fifo_depth="sample_fifo"),
-    "glm-engine-sparse": _from_config(SparseEngine, "lanes", "banks", "depth", fifo_depth="sample_fifo"),
+    "glm-worker-sparse": _from_config(SparseWorker, *_WORKER, fifo_depth="sample_fifo"),
+    "glm-engine-sparse": _from_config(SparseEngine, "lanes", "banks", "depth", "l2", fifo_depth="sample_fifo"),
     "glm-engine": _from_config(Engine, "lanes", "banks", "depth", "l2", fifo_depth="sample_fifo"),
     "activation-reducer": _from_config(ActivationReducer, "engines", "banks"),
     "loss-unit": _from_config(LossUnit, "banks", "frac"),

@@ -41,8 +41,9 @@ class EntryKind(IntEnum):
     """Kind of an entry in a sparse node's list."""
 
     WORDS = 0  #: the words of a chunk follow, one per plane
-    COPY = 1  #: the mini-batch has changed the chunk, but its last micro-batch has only zeros there
+    COPY = 1  #: only zeros, but the mini-batch changes the chunk elsewhere
     EMPTY = 2  #: the micro-batch has no chunk
+    FINAL = 3  #: only zeros in the whole mini-batch: the chunk decays; nodes with ``l2``
 
 
 class Partitioning(StrEnum):
@@ -127,7 +128,7 @@ class GlmConfig:
             )
         if self.sparse and self.sparse_obstacle:
             raise ValueError(
-                "sparse must be off in data-parallel mode, with l2, with vanilla: only some chunks are updated"
+                "sparse must be off in data-parallel mode and with vanilla: an engine takes only some chunks"
             )
         if self.vanilla and self.mode is Partitioning.DATA_PARALLEL:
             raise ValueError("vanilla must be off in data-parallel mode: it is vanilla model parallelism")
@@ -183,7 +184,7 @@ class GlmConfig:
         """The option of this node that a sparse node cannot have; empty if it has none."""
         if self.mode is Partitioning.DATA_PARALLEL:
             return f"--mode {self.mode}"
-        return "--l2" if self.l2 else "--vanilla" if self.vanilla else ""
+        return "--vanilla" if self.vanilla else ""
 
     @property
     def columns(self) -> int:

@@ -89,7 +89,7 @@ def make_worker(config: GlmConfig) -> GlmWorker:
         "frac": config.frac,
         "loss_lanes": config.loss_lanes,
     }
-    options: dict[str, Any] = {} if config.sparse else {"l2": config.l2}
+    options: dict[str, Any] = {"l2": config.l2}
     if config.vanilla:
         options["vanilla"] = config.slots // config.protocol.slots_per_operation
     if config.mode is Partitioning.DATA_PARALLEL:

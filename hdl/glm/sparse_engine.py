@@ -25,7 +25,7 @@ class SparseForward(Forward):
 
     Members
     -------
-    ``items`` : In, stream of ``item_layout(lanes * banks, depth)``
+    ``items`` : In, stream of ``item_layout(lanes * banks, depth, l2=l2)``
         Items; ``ready`` depends on registers alone.
     ``waiting`` : In(1)
         The next item waits for final writes.
@@ -43,7 +43,7 @@ class SparseForward(Forward):
         Word for the replay FIFO, one cycle after its acceptance.
     ``keep`` : Out(1)
         Write ``word`` to the replay FIFO in this cycle.
-    ``tag`` : Out, ``tag_layout(depth)``
+    ``tag`` : Out, ``tag_layout(depth, l2=l2)``
         Tag of the accepted item.
     ``accept`` : Out(1)
         An item is accepted in this cycle.
@@ -56,6 +56,8 @@ class SparseForward(Forward):
     ----------
     ``lanes``, ``banks``, ``depth``, ``fifo_depth``
         See ``Forward``; ``fifo_depth`` counts items.
+    ``l2`` : bool
+        Whether weights can decay, which tags then say. Default False.
 
     Latency
     -------
@@ -66,14 +68,26 @@ class SparseForward(Forward):
     docs/systems/sparse.md.
     """
 
+    def __init__(
+        self,
+        *,
+        lanes: int = 64,
+        banks: int = 8,
+        depth: int = 4096,
+        fifo_depth: int = 4096,
+        l2: bool = False,
+    ):
+        self.l2 = l2
+        super().__init__(lanes=lanes, banks=banks, depth=depth, fifo_depth=fifo_depth)
+
     def _members(self) -> dict[str, Any]:
         members = super()._members()
         for name in "samples", "shape", "written":
             del members[name]
         return members | {
-            "items": In(stream.Signature(item_layout(self.lanes * self.banks, self.depth))),
+            "items": In(stream.Signature(item_layout(self.lanes * self.banks, self.depth, l2=self.l2))),
             "waiting": In(1),
-            "tag": Out(tag_layout(self.depth)),
+            "tag": Out(tag_layout(self.depth, l2=self.l2)),
             "accept": Out(1),
         }
 
@@ -122,17 +136,17 @@ class SparseReplay(Replay):
 
     Members
     -------
-    ``tag`` : In, ``tag_layout(depth)``
+    ``tag`` : In, ``tag_layout(depth, l2=early_reads)``
         Tag of the next item.
     ``tagged`` : In(1)
         There is a next item.
     ``scale``, ``start``, ``drop``, ``take``, ``first``, ``last``, ``terms``, ``control``, ``chunk``,
-    ``update``, ``busy``
+    ``update``, ``busy``, ``early``
         See ``Replay``. ``take`` is also for items without a word; their ``terms`` are zero.
 
     Parameters
     ----------
-    ``banks``, ``depth``
+    ``banks``, ``depth``, ``early_reads``
         See ``Replay``.
 
     Latency
@@ -144,13 +158,10 @@ class SparseReplay(Replay):
     docs/systems/sparse.md.
     """
 
-    def __init__(self, *, banks: int = 8, depth: int = 4096):
-        super().__init__(banks=banks, depth=depth)
-
     def _members(self) -> dict[str, Any]:
         members = super()._members()
         del members["shape"]
-        return members | {"tag": In(tag_layout(self.depth)), "tagged": In(1)}
+        return members | {"tag": In(tag_layout(self.depth, l2=self.early_reads)), "tagged": In(1)}
 
     def elaborate(self, platform: Any) -> Module:
         """Replay as ``Replay`` does, with the positions in the tags."""
@@ -158,12 +169,13 @@ class SparseReplay(Replay):
         tag = self.tag
         self._replay(m, load=tag.first_plane, last=tag.last_item, ready=self.tagged, nonzero=tag.nonzero)
         update = Signal(update_layout(self.depth))
+        fresh = tag.fresh if self.early_reads else Const(0)
         m.d.comb += [
-            update.valid.eq(self.take & tag.last_plane & (tag.nonzero | tag.final)),
+            update.valid.eq(self.take & tag.last_plane & (tag.nonzero | tag.final | fresh)),
             update.chunk.eq(tag.chunk),
             update.both.eq(tag.final),
         ]
-        self._control(m, update, load=tag.first_plane, fresh=Const(0))
+        self._control(m, update, load=tag.first_plane, fresh=fresh)
         return m
 
 
@@ -175,12 +187,12 @@ class SparseBackward(Backward):
     ``tag``, ``tagged``
         See ``SparseReplay``.
     ``scale``, ``start``, ``drop``, ``take``, ``word``, ``chunk``, ``stored``, ``override``, ``override_value``,
-    ``update``, ``weights``, ``first``, ``last``, ``busy``
+    ``update``, ``weights``, ``first``, ``last``, ``busy``, ``decay``
         See ``Backward``.
 
     Parameters
     ----------
-    ``lanes``, ``banks``, ``depth``
+    ``lanes``, ``banks``, ``depth``, ``l2``
         See ``Backward``.
 
     Latency
@@ -192,16 +204,13 @@ class SparseBackward(Backward):
     docs/systems/sparse.md.
     """
 
-    def __init__(self, *, lanes: int = 64, banks: int = 8, depth: int = 4096):
-        super().__init__(lanes=lanes, banks=banks, depth=depth)
-
     def _members(self) -> dict[str, Any]:
         members = super()._members()
         del members["shape"]
-        return members | {"tag": In(tag_layout(self.depth)), "tagged": In(1)}
+        return members | {"tag": In(tag_layout(self.depth, l2=self.l2)), "tagged": In(1)}
 
     def _make_replay(self, m: Module) -> Replay:
-        replay = SparseReplay(banks=self.banks, depth=self.depth)
+        replay = SparseReplay(banks=self.banks, depth=self.depth, early_reads=self.l2)
         m.d.comb += [replay.tag.eq(self.tag), replay.tagged.eq(self.tagged)]
         return replay
 
@@ -220,12 +229,12 @@ class SparseEngine(Engine):
         Words of the list's entries, in their order.
     ``fault`` : Out(1)
         The list is wrong; see ``ListSequencer``.
-    ``pa``, ``scale``, ``shape``, ``start``, ``drop``, ``clear``, ``host``, ``busy``, ``events``
+    ``pa``, ``scale``, ``shape``, ``start``, ``drop``, ``clear``, ``host``, ``busy``, ``events``, ``decay``
         See ``Engine``. A micro-batch has at most ``fifo_depth`` items.
 
     Parameters
     ----------
-    ``lanes``, ``banks``, ``depth``
+    ``lanes``, ``banks``, ``depth``, ``l2``
         See ``Engine``.
     ``fifo_depth`` : int, at least 1
         Items that the replay FIFO holds.
@@ -242,8 +251,16 @@ class SparseEngine(Engine):
 
     QUEUE = 16  # scales, equal to the PAs in flight
 
-    def __init__(self, *, lanes: int = 64, banks: int = 8, depth: int = 4096, fifo_depth: int = 4096):
-        super().__init__(lanes=lanes, banks=banks, depth=depth, fifo_depth=fifo_depth)
+    def __init__(
+        self,
+        *,
+        lanes: int = 64,
+        banks: int = 8,
+        depth: int = 4096,
+        fifo_depth: int = 4096,
+        l2: bool = False,
+    ):
+        super().__init__(lanes=lanes, banks=banks, depth=depth, fifo_depth=fifo_depth, l2=l2)
 
     def _members(self) -> dict[str, Any]:
         return super()._members() | {"entries": In(stream.Signature(Entry)), "fault": Out(1)}
@@ -253,12 +270,12 @@ class SparseEngine(Engine):
         m = Module()
         size = {"lanes": self.lanes, "banks": self.banks, "depth": self.depth}
         m.submodules.list = sequencer = ListSequencer(
-            word_bits=self.lanes * self.banks, depth=self.depth, max_items=self.fifo_depth
+            word_bits=self.lanes * self.banks, depth=self.depth, max_items=self.fifo_depth, l2=self.l2
         )
-        m.submodules.forward = forward = SparseForward(**size, fifo_depth=self.fifo_depth)
-        m.submodules.backward = backward = SparseBackward(**size)
+        m.submodules.forward = forward = SparseForward(**size, fifo_depth=self.fifo_depth, l2=self.l2)
+        m.submodules.backward = backward = SparseBackward(**size, l2=self.l2)
         m.submodules.model = model = ModelMemories(lanes=self.lanes, depth=self.depth)
-        tags = StreamFIFO(shape=tag_layout(self.depth), depth=self.fifo_depth)
+        tags = StreamFIFO(shape=tag_layout(self.depth, l2=self.l2), depth=self.fifo_depth)
         m.submodules.tags = ResetInserter(self.start)(tags)
         scales = StreamFIFO(shape=data.ArrayLayout(WEIGHT, self.banks), depth=self.QUEUE)
         m.submodules.scales = ResetInserter(self.start | self.drop)(scales)
@@ -296,6 +313,8 @@ class SparseEngine(Engine):
             model.weights.eq(backward.weights),
             model.clear.eq(self.clear),
         ]
+        if self.l2:
+            m.d.comb += backward.decay.eq(self.decay)
         self._words(m, forward.word, forward.keep, backward.word, backward.take & tags.o.payload.nonzero)
         m.d.sync += self.busy.eq(tags.level.any() | backward.busy | model.clearing | self.clear)
         self._events(m, forward, backward)

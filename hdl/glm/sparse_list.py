@@ -26,26 +26,27 @@ class Entry(data.Struct):
 ENTRY_BITS = Entry.as_shape().size
 
 
-def tag_layout(depth: int) -> data.StructLayout:
+def tag_layout(depth: int, *, l2: bool = False) -> data.StructLayout:
     """Return the layout of an item's tag, which forward and backward use.
 
     - ``chunk``: chunk of the model memories.
-    - ``nonzero``: the item has a word; else it is a COPY or EMPTY.
+    - ``nonzero``: the item has a word.
     - ``final``: the entry ends in a final write.
+    - ``fresh``: the chunk decays in this micro-batch, the first of its mini-batch; with ``l2`` alone.
     - ``first_plane``, ``last_plane``: first or last item of its entry.
     - ``first_item``, ``last_item``: first or last item of its micro-batch.
     """
-    flags = ("nonzero", "final", "first_plane", "last_plane", "first_item", "last_item")
-    return data.StructLayout({"chunk": range(depth)} | dict.fromkeys(flags, 1))
+    flags = ["nonzero", "final", "first_plane", "last_plane", "first_item", "last_item"]
+    return data.StructLayout({"chunk": range(depth)} | dict.fromkeys(flags + ["fresh"] * l2, 1))
 
 
-def item_layout(word_bits: int, depth: int) -> data.StructLayout:
+def item_layout(word_bits: int, depth: int, *, l2: bool = False) -> data.StructLayout:
     """Return the layout of an item: ``tag``, and ``word``, undefined unless ``nonzero``."""
-    return data.StructLayout({"tag": tag_layout(depth), "word": word_bits})
+    return data.StructLayout({"tag": tag_layout(depth, l2=l2), "word": word_bits})
 
 
 class ListSequencer(wiring.Component):
-    """Expand a list's entries into items: a word for each plane of a WORDS, one item for a COPY or EMPTY.
+    """Expand a list's entries into items: a word for each plane of a WORDS, one item for any other entry.
 
     An entry waits until at most ``allow`` final writes of earlier mini-batches are missing.
 
@@ -55,7 +56,7 @@ class ListSequencer(wiring.Component):
         List of an epoch, repeated for each epoch. Waits until the first ``start``.
     ``words`` : In, stream of ``word_bits`` bits
         Words of the WORDS entries, in the same order.
-    ``items`` : Out, stream of ``item_layout(word_bits, depth)``
+    ``items`` : Out, stream of ``item_layout(word_bits, depth, l2=l2)``
         Items; ``ready`` must depend on registers alone.
     ``shape`` : In, ``EngineShape``
         Loop counts; ``chunks`` limits the chunks of entries.
@@ -79,6 +80,8 @@ class ListSequencer(wiring.Component):
         Chunks that each model memory holds.
     ``max_items`` : int, at least 1
         Most items of a micro-batch: the capacity of the replay FIFO.
+    ``l2`` : bool
+        Whether weights can decay: each first micro-batch of a mini-batch then names all chunks. Default False.
 
     Latency
     -------
@@ -90,16 +93,17 @@ class ListSequencer(wiring.Component):
     docs/systems/sparse.md, "Model memories and hazards".
     """
 
-    def __init__(self, *, word_bits: int, depth: int, max_items: int):
+    def __init__(self, *, word_bits: int, depth: int, max_items: int, l2: bool = False):
         check_engine(lanes=2, banks=2, depth=depth, fifo_depth=max_items)
         self.word_bits = word_bits
         self.depth = depth
         self.max_items = max_items
+        self.l2 = l2
         super().__init__(
             {
                 "entries": In(stream.Signature(Entry)),
                 "words": In(stream.Signature(word_bits)),
-                "items": Out(stream.Signature(item_layout(word_bits, depth))),
+                "items": Out(stream.Signature(item_layout(word_bits, depth, l2=l2))),
                 "shape": In(EngineShape),
                 "start": In(1),
                 "drop": In(1),
@@ -118,7 +122,7 @@ class ListSequencer(wiring.Component):
         allow = Signal(ENTRY_ALLOW_BITS)
         armed = Signal()
         dropping = Signal()
-        tag = Signal(tag_layout(self.depth), reset_less=True)
+        tag = Signal(tag_layout(self.depth, l2=self.l2), reset_less=True)
         first_entry = Signal()  # the next entry is its micro-batch's first
         last_entry = Signal()  # the held entry is its micro-batch's last
         entry = self.entries.payload
@@ -127,6 +131,8 @@ class ListSequencer(wiring.Component):
         ends = Signal()  # it is its entry's last
         last_micro = micro_batches.position.last_micro
         final = last_micro & (entry.kind != EntryKind.EMPTY)
+        if self.l2:
+            final |= entry.kind == EntryKind.FINAL
         uncounted = Signal()  # the held entry ends its mini-batch, whose final writes do not count yet
         close = held & cleared & uncounted
         missing = self._count_missing(m, load & final, close)
@@ -172,6 +178,11 @@ class ListSequencer(wiring.Component):
             ]
             with m.If(accept):
                 m.d.sync += tag.first_item.eq(0)
+        if self.l2:
+            fresh = Signal(reset_less=True)
+            with m.If(load):
+                m.d.sync += fresh.eq(micro_batches.position.first_micro & (entry.kind != EntryKind.EMPTY))
+            m.d.comb += self.items.payload.tag.fresh.eq(fresh)
         self._planes(m, tag, entry, load, accept)
         self._faults(m, entry, load, accept, ends & last_entry)
         return m
@@ -194,10 +205,12 @@ class ListSequencer(wiring.Component):
         """Return the number of final writes of earlier mini-batches that are missing.
 
         Those of a mini-batch count once its last entry may go: until then the entry waits for earlier ones.
+        With ``l2`` some are in progress before that, when no earlier ones are missing; the number is then
+        negative.
 
         ``final``: an entry with a final write is loaded; ``close``: those of its mini-batch count from now on.
         """
-        missing = Signal(range(2 * self.depth + 1))
+        missing = Signal(range(-self.depth if self.l2 else 0, 2 * self.depth + 1))
         of_mini_batch = Signal(range(self.depth + 1))  # final writes of the mini-batch that is being loaded
         m.d.sync += [
             of_mini_batch.eq(

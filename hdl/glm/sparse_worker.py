@@ -29,7 +29,7 @@ class SparseWorker(GlmWorker):
 
     Parameters
     ----------
-    ``engines``, ``lanes``, ``banks``, ``depth``, ``fifo_depth``, ``frac``, ``loss_lanes``
+    ``engines``, ``lanes``, ``banks``, ``depth``, ``fifo_depth``, ``frac``, ``loss_lanes``, ``l2``
         See ``GlmWorker``; ``fifo_depth`` counts items.
 
     Latency
@@ -54,6 +54,7 @@ class SparseWorker(GlmWorker):
         fifo_depth: int = 4096,
         frac: int = 24,
         loss_lanes: int | None = None,
+        l2: bool = False,
     ):
         super().__init__(
             engines=engines,
@@ -63,15 +64,13 @@ class SparseWorker(GlmWorker):
             fifo_depth=fifo_depth,
             frac=frac,
             loss_lanes=loss_lanes,
+            l2=l2,
         )
         self.pipeline += 2  # the queue of scales, and the count of missing final writes
 
     def _members(self) -> dict[str, Any]:
         lists = In(stream.Signature(Entry)).array(self.engines)
         return super()._members() | {"entries": lists, "fault": Out(1)}
-
-    def _engine_options(self) -> dict[str, Any]:
-        return {}
 
     def _engine(self, m: Module, number: int) -> Any:
         engine = super()._engine(m, number)

@@ -76,7 +76,7 @@ class Trainer:
             loss=training.loss,
             rate=self.rate,
             epochs=training.epochs,
-            decay=self.decay,
+            decay=self.layout.decay_on_nodes(self.decay),
         )
         self._references: list[Reference] = []
 
@@ -114,7 +114,7 @@ class Trainer:
             loss=self.training.loss,
             rate=self.rate,
             epochs=self.training.epochs,
-            decay=self.decay,
+            decay=self.layout.decay_on_nodes(self.decay),
             network=network if stops is None else replace(network, stops=stops),
             course=self._on_nodes(course),
             pcap=pcap,

@@ -67,6 +67,8 @@ def measure() -> Iterator[Result]:
     """Yield the figures as they are measured, a quarter of an hour in all."""
     for name, rule in (("avazu", ColumnRule.FREQUENCY), *(("rcv1", rule) for rule in ColumnRule)):
         yield from _words(name, rule)
+    yield from _decay("rcv1", 1, 1)
+    yield from _decay("avazu", CARDS, NODE.engines)
     yield from _memory()
     yield from _packing()
     yield from _cards()
@@ -104,6 +106,15 @@ def _words(name: str, rule: ColumnRule) -> Iterator[Result]:
     limit = 1.0 if name == "avazu" else None
     note = f"{words:,.1f} words, {items:,.1f} items a micro-batch; dense {dense:,}"
     yield Result(f"{name}, order {rule}: items against dense words", 100 * items / dense, "%", limit, note=note)
+
+
+def _decay(name: str, workers: int, engines: int) -> Iterator[Result]:
+    """Yield the cycles of an epoch with L2 against one without, by the time model."""
+    placed = place(name, RTL_SAMPLES, workers, replace(NODE, engines=engines))
+    decaying = replace(placed, shape=replace(placed.shape, node=replace(placed.shape.node, l2=True)))
+    plain, cycles = (EpochTime(shape=each.shape, items=_busiest(each)).cycles for each in (placed, decaying))
+    note = f"{cycles:,} cycles, {plain:,} without; {placed.shape.chunks:,} chunks an engine"
+    yield Result(f"{name}, {workers} × {engines} engines: L2", cycles / plain, "×", note=note)
 
 
 def _memory() -> Iterator[Result]:

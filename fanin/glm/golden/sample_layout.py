@@ -14,6 +14,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from fanin.base.errors import DoesNotFit
+from fanin.fixed import Decay
 from fanin.glm.facts import ColumnRule, GlmConfig, SparseChoice, TrainShape
 from fanin.glm.golden.lists import ListTotals, totals_of_all
 from fanin.glm.golden.order import ColumnOrder, data_order, frequency_order
@@ -22,7 +23,7 @@ from fanin.wire.aggregation import MAX_WORKERS
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
-MAX_SHARE = 0.5  # of the dense words: with fewer words, ``auto`` takes sparse samples
+MAX_SHARE = 0.5  # of the dense words: with fewer items, ``auto`` takes sparse samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,13 +53,6 @@ class SampleLayout:
         """Words of an engine in an epoch of dense samples."""
         return self.shape.micro_batches_per_epoch * self.shape.words_per_micro_batch
 
-    @property
-    def words_per_micro_batch(self) -> tuple[float, float]:
-        """Words of sparse samples in a micro-batch: mean over all engines, and of the busiest."""
-        assert self.totals is not None
-        words = self.totals.words / self.shape.micro_batches_per_epoch
-        return float(words.mean()), float(words.max())
-
     def cycles_ideal(self, workers: tuple[int, ...] = ()) -> int:
         """Return the cycles of an epoch without any wait: the items of the busiest engine.
 
@@ -71,7 +65,7 @@ class SampleLayout:
         return int(by_worker[list(workers or range(self.shape.workers))].max())
 
     def wordless_items(self, worker: int) -> int:
-        """Return the items without a word, COPY and EMPTY, that a worker's engines take in an epoch."""
+        """Return the items without a word that a worker's engines take in an epoch."""
         assert self.totals is not None
         by_engine = (self.totals.items - self.totals.words).reshape(self.shape.workers, self.shape.node.engines)
         return int(by_engine[worker].sum())
@@ -84,6 +78,12 @@ class SampleLayout:
         """Return values per column of the data in the nodes' order."""
         return self.order.to_layout(model) if self.order else model
 
+    def decay_on_nodes(self, decay: Decay) -> Decay:
+        """Return a decay that spares a column of the data, with that column's place on the nodes."""
+        if self.order is None or decay.spared is None:
+            return decay
+        return decay._replace(spared=int(self.order.places[decay.spared]))
+
     def text(self) -> str:
         """Return the choice, its reason and its words in one line; empty if there was nothing to choose."""
         if not self.reason:
@@ -92,9 +92,11 @@ class SampleLayout:
         dense = f"{self.shape.words_per_micro_batch:,}"
         if self.totals is None:
             return f"{choice}: {dense} words a micro-batch and engine"
-        mean, most = self.words_per_micro_batch
-        words = f"{mean:,.1f} words a micro-batch and engine, {most:,.1f} on the busiest"
-        return f"{choice}: {words}, {dense} if dense"
+        words, items = (
+            sizes / self.shape.micro_batches_per_epoch for sizes in (self.totals.words, self.totals.items)
+        )
+        mean = f"{words.mean():,.1f} words in {items.mean():,.1f} cycles a micro-batch and engine"
+        return f"{choice}: {mean}, {items.max():,.1f} on the busiest, {dense} if dense"
 
     def as_json(self) -> dict[str, Any]:
         """Return ``layout`` of run.json: the choice, and words, entries and items per worker and engine."""
@@ -156,12 +158,12 @@ def choose_layout(
     totals = totals_of_all(placed, shape)
     reason = "by --sparse on"
     if choice is SparseChoice.AUTO:
-        reason = "since its words are fewer than half of the dense ones"
-        words, engines = int(totals.words.sum()), len(totals.words)
+        reason = "since its cycles are fewer than half of the dense ones"
+        items, engines = int(totals.items.sum()), len(totals.items)
         if shape.words_per_micro_batch > node.sample_fifo:
             reason = "since dense samples do not fit the nodes"
-        elif words >= MAX_SHARE * engines * shape.micro_batches_per_epoch * shape.words_per_micro_batch:
-            return dense("since sparse words are not fewer than half of the dense ones", totals)
+        elif items >= MAX_SHARE * engines * shape.micro_batches_per_epoch * shape.words_per_micro_batch:
+            return dense("since sparse cycles are not fewer than half of the dense ones", totals)
     _check_sample_fifo(totals, shape, codes, rule)
     return SampleLayout(shape, columns, reason, order, totals), placed
 

@@ -233,8 +233,10 @@ def test_every_layout_learns_the_same_bits(file, codes, expected, golden, tmp_pa
     elif order == "frequency":
         words = listed(codes[0])[0]
         assert layout["words"] == words.tolist()
-        mean, most = (f"{number / 29:.1f}" for number in (words.mean(), words.max()))
-        sizes = f"{mean} words a micro-batch and engine, {most} on the busiest, 252 if dense"
+        items = np.array(layout["items"])
+        numbers = (f"{number / 29:.1f}" for number in (words.mean(), items.mean(), items.max()))
+        sizes = "{} words in {} cycles a micro-batch and engine, {} on the busiest, 252 if dense"
+        sizes = sizes.format(*numbers)
         assert line_of(out, "samples").endswith(f": {sizes}")
 
 
@@ -242,11 +244,11 @@ def test_auto_takes_dense_samples_where_words_would_not_be_half(golden, tmp_path
     features, labels = load_breast_cancer(return_X_y=True)
     dump_svmlight_file(features, labels, str(tmp_path / "full.svm"), zero_based=False)
     status, out, _ = run(capsys, "train", tmp_path / "full.svm", *OPTIONS, "-o", tmp_path / "run")
-    reason = "dense, since sparse words are not fewer than half of the dense ones"
+    reason = "dense, since sparse cycles are not fewer than half of the dense ones"
     assert (status, golden[-1].config.sparse) == (0, False)
     assert (
         line_of(out, "samples")
-        == f"{reason}: 4.0 words a micro-batch and engine, 4.0 on the busiest, 4 if dense"
+        == f"{reason}: 4.0 words in 4.0 cycles a micro-batch and engine, 4.0 on the busiest, 4 if dense"
     )
 
 
@@ -254,6 +256,15 @@ def test_auto_leaves_bundled_sets_dense_without_a_word(golden, tmp_path, capsys)
     status, out, _ = run(capsys, "train", "breast_cancer", *OPTIONS, "-o", tmp_path / "run")
     assert (status, golden[-1].config.sparse, line_of(out, "samples")) == (0, False, None)
     assert "layout" not in record_of(tmp_path / "run")
+
+
+def test_weights_decay_in_both_layouts_except_the_bias(file, golden, tmp_path, capsys):
+    for choice in ("auto", "off"):
+        options = (*OPTIONS, "--l2", "0.05", "--sparse", choice, "-o", tmp_path / choice)
+        assert run(capsys, "train", file, *options)[0] == 0
+    assert [(nodes.config.sparse, nodes.config.l2) for nodes in golden] == [(True, True), (False, True)]
+    assert np.array_equal(weights_of(tmp_path / "auto"), weights_of(tmp_path / "off"))
+    assert record_of(tmp_path / "auto")["l2"] == record_of(tmp_path / "off")["l2"] > 0
 
 
 def test_on_takes_dense_data_too(golden, tmp_path, capsys):
@@ -267,7 +278,6 @@ def test_on_takes_dense_data_too(golden, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "name"),
     [
-        (("--l2", "0.01"), "--l2"),
         (("--vanilla", "--batch", "16"), "--vanilla"),
         (("--mode", "data-parallel"), "--mode data-parallel"),
     ],

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fanin import fixed
 from fanin.fixed import Loss
 from fanin.glm.driver import NodeDriver, NodeJob, NodeMemories, NodeStatus
 from fanin.glm.facts import GlmConfig, Partitioning
@@ -188,15 +189,20 @@ class Script(ABC):
     def _random_job(self) -> Job:
         rng, node = self.rng, self.node
         precision = rng.randint(1, 4)
+        columns = rng.randint(1, min(node.columns, 100))
+        decay = fixed.NO_DECAY
+        if node.l2:
+            decay = fixed.Decay(rng.randint(0, 6), rng.choice([None, rng.randrange(columns)]))
         return Job(
             seed=rng.getrandbits(32),
             node=node,
             samples=rng.randint(1, 40),
-            columns=rng.randint(1, min(node.columns, 100)),
+            columns=columns,
             batch=8 * rng.randint(1, 3),
             precision=precision,
             loss=rng.choice(list(Loss)),
             epochs=rng.randint(1, 2),
+            decay=decay,
         )
 
     def new_job(self, job: Job, *, members: int) -> None:
@@ -225,6 +231,7 @@ class Script(ABC):
             loss=job.loss,
             rate=job.learning_rate,
             epochs=job.epochs,
+            decay=job.decay,
             job=settings,
             memories=self.places(),
         )

@@ -17,13 +17,15 @@ class SparseJob(Job):
     """A job whose lists name the chunks in a random order, as far as the hazards allow."""
 
     order: int = 0  # seed of the order of entries
+    excused = frozenset({"SparseForward.items", "ListSequencer.items"})  # the word of a COPY is undefined
 
     def streams(self):
         entries, words = self.lists()
         return {"samples": words * self.epochs, "entries": entries * self.epochs}
 
     def engine(self, depth, fifo_depth):
-        return SparseEngine(lanes=self.lanes, banks=self.banks, depth=depth, fifo_depth=fifo_depth)
+        size = {"lanes": self.lanes, "banks": self.banks, "depth": depth, "fifo_depth": fifo_depth}
+        return SparseEngine(**size, l2=self.decay is not None)
 
     def grid(self):
         return self.features.reshape(self.micro_batches, self.banks, self.chunks, self.lanes)
@@ -37,29 +39,38 @@ class SparseJob(Job):
         """Entries and words of an epoch."""
         own, entries, words, finals = random.Random(self.order), [], [], None
         for micros in self.mini_batches():
-            before, touched = finals, set()
+            before, uses = finals, {micro: self.used(micro) for micro in micros}
+            touched = set().union(*uses.values())
+            every = set() if self.decay is None else set(range(self.chunks))
+            if len(micros) == 1:
+                touched |= every
             for micro in micros:
-                chunks = {int(c) for c in np.flatnonzero(self.grid()[micro].any(axis=(0, 2)))}
-                copies = touched - chunks if micro == micros[-1] else set()
-                touched |= chunks
-                named = own.sample(sorted(chunks | copies), len(chunks | copies))
+                chunks = uses[micro] | (touched if micro == micros[-1] else set())
+                chunks |= every if micro == micros[0] else set()
+                named = own.sample(sorted(chunks), len(chunks))
                 if micro == micros[-1]:
-                    finals = named
+                    finals = Finals(every - touched, named)
                 for place, chunk in enumerate(named or [None]):
                     kind = EntryKind.EMPTY if chunk is None else EntryKind.COPY
-                    if chunk in chunks:
+                    if chunk in uses[micro]:
                         kind = EntryKind.WORDS
                         words += self.planes_of(micro, chunk)
+                    elif chunk in every - touched:
+                        kind = EntryKind.FINAL
                     last = place == max(len(named) - 1, 0)
                     entries.append(
                         {
                             "chunk": chunk or 0,
-                            "allow": allowed(before, chunk),
+                            "allow": before.allowed(chunk) if before else 0,
                             "kind": int(kind),
                             "last": int(last),
                         }
                     )
         return entries, words
+
+    def used(self, micro):
+        """Chunks of a micro-batch with data."""
+        return {int(c) for c in np.flatnonzero(self.grid()[micro].any(axis=(0, 2)))}
 
     def planes_of(self, micro, chunk):
         block = self.grid()[micro][:, chunk]
@@ -67,11 +78,18 @@ class SparseJob(Job):
         return [sum(int(bit) << n for n, bit in enumerate(plane.flat)) for plane in planes]
 
 
-def allowed(finals, chunk):
-    """Final writes of the mini-batch before that may be missing; ``finals``: its chunks in order, or None."""
-    if finals is None:
-        return 0
-    return len(finals) - 1 - finals.index(chunk) if chunk in finals else len(finals)
+@dataclass
+class Finals:
+    """Chunks that a mini-batch writes: in its first micro-batch, in any order, and in its last, in order."""
+
+    early: set
+    late: list
+
+    def allowed(self, chunk):
+        """Final writes that may be missing when the next mini-batch reads a chunk."""
+        if chunk in self.late:
+            return len(self.late) - 1 - self.late.index(chunk)
+        return len(self.late) if chunk in self.early else len(self.early) + len(self.late)
 
 
 def sparse_job(rng, *, fill=0.4, **options):

@@ -28,6 +28,8 @@ NODES = {
     "vanilla": narrow(TINY, vanilla=True),
     "sparse": narrow(TINY, engines=2, depth=16, sparse=True),
     "sparse, one engine": narrow(TINY, depth=16, sparse=True),
+    "decaying": narrow(TINY, engines=2, l2=True),
+    "sparse, decaying": narrow(TINY, engines=2, depth=16, sparse=True, l2=True),
     "deep": narrow(
         TINY, depth=512, sample_fifo=512
     ),  # clearing its model takes longer than the checks before a run

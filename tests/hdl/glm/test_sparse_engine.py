@@ -5,11 +5,13 @@ import random
 
 import pytest
 
+from fanin.fixed import Decay
 from tests.hdl.glm.engine_job import run
 from tests.hdl.glm.sparse_job import sparse_job
 from tests.support import new_seed, slow
 
 EXTRA = 2
+DECAYS = [None, Decay(3), *slow((Decay(0),), (Decay(1),), (Decay(24, 0),))]
 
 
 def _check(job, **arguments):
@@ -22,19 +24,23 @@ def _check(job, **arguments):
 
 @pytest.mark.parametrize("fill", [0, 0.3, 1, *slow(0.05, 0.6, 0.9)])
 @pytest.mark.parametrize(("chunks", "planes"), [(5, 2), (2, 1), *slow((1, 1), (1, 8), (9, 3), (40, 1))])
-def test_every_fill_is_bit_exact_under_stalls(fill, chunks, planes):
+@pytest.mark.parametrize("decay", DECAYS)
+def test_every_fill_is_bit_exact_under_stalls(fill, chunks, planes, decay):
     seed = new_seed()
     rng = random.Random(seed)
     job = sparse_job(
         rng, fill=fill, chunks=chunks, planes=planes, mini_batch=rng.randint(1, 4), micros=7, epochs=2
     )
+    job.decay = decay
     _check(job, seed=seed, stall=0.4, depth=chunks + rng.randint(0, 3), fifo_depth=chunks * planes + 2)
 
 
 @pytest.mark.parametrize("seed", [0, *slow(*range(1, 20))])
-def test_random_lists_are_bit_exact_at_full_rate(seed):
+@pytest.mark.parametrize("decay", [None, Decay(2, spared=5)])
+def test_random_lists_are_bit_exact_at_full_rate(seed, decay):
     rng = random.Random(seed)
     job = sparse_job(rng, chunks=6, planes=2, mini_batch=3, micros=20, epochs=2)
+    job.decay = decay
     _check(job, seed=seed, stall=0, fifo_depth=60)
 
 

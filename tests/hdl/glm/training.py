@@ -18,7 +18,7 @@ from fanin.fixed import Loss
 from fanin.glm.driver import NodeList
 from fanin.glm.facts import GlmConfig, TrainShape
 from fanin.glm.golden import layout
-from fanin.glm.golden.lists import decode_entries
+from fanin.glm.golden.list_entries import decode_entries
 from fanin.glm.golden.train import Epoch, train
 from fanin.sim.glm.memories import node_lists, port_contents
 

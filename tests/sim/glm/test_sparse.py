@@ -11,6 +11,7 @@ from fanin.fixed import Loss
 from fanin.glm.facts import PRESETS, TrainShape
 from fanin.glm.golden.lists import totals
 from fanin.glm.golden.order import data_order, frequency_order
+from fanin.glm.golden.sample_layout import SampleLayout
 from fanin.glm.golden.train import train
 from fanin.hbm import MEMORIES
 from fanin.link import LinkConfig
@@ -49,8 +50,23 @@ def random_samples(rng, samples, columns, precision, fill):
     return sparse.csr_matrix((codes * (rng.random((samples, columns)) < popularity)).astype(np.uint8))
 
 
+@pytest.fixture(scope="module")
+def decaying():
+    return Cosim(replace(NODE, l2=True), workers=WORKERS, quiet=True)
+
+
 def check(
-    cosim, features, rng, *, batch=16, precision=3, epochs=2, loss=Loss.LOGISTIC, network=None, order=None
+    cosim,
+    features,
+    rng,
+    *,
+    batch=16,
+    precision=3,
+    epochs=2,
+    loss=Loss.LOGISTIC,
+    network=None,
+    order=None,
+    decay=fixed.NO_DECAY,
 ):
     """Train in RTL and in the golden model; return the run."""
     size = {"workers": cosim.workers, "engines": cosim.config.engines, "lanes": cosim.config.lanes}
@@ -66,8 +82,15 @@ def check(
     )
     targets = rng.normal(size=samples) if loss is Loss.LINEAR else rng.integers(0, 2, samples)
     labels = fixed.labels(targets, loss, cosim.config.frac)
-    options = {"loss": loss, "rate": fixed.learning_rate(0.5 / batch), "epochs": epochs}
+    options = {
+        "loss": loss,
+        "rate": fixed.learning_rate(0.5 / batch),
+        "epochs": epochs,
+        "decay": SampleLayout(shape, features.shape[1], order=order).decay_on_nodes(decay),
+    }
     placed = order.permute(features)
+    if not cosim.config.sparse:
+        placed = placed.toarray()
     run = cosim.train(shape, placed, labels, **options, network=network)
     golden = [epoch.model for epoch in train(placed, labels, shape, **options)]
     for model, expected in zip(run.models, golden, strict=True):
@@ -156,6 +179,26 @@ def test_the_order_of_columns_changes_no_bit_without_clamps(cosim):
     options = {"loss": Loss.LOGISTIC, "rate": fixed.learning_rate(0.5 / 16), "epochs": 2}
     *_, dense = train(features.toarray(), labels, shape, **options)
     np.testing.assert_array_equal(models[0], dense.model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", [8, 32])
+@pytest.mark.parametrize("fill", [0, 0.05, 0.5])
+def test_weights_decay_as_in_dense_rtl(decaying, fill, batch):
+    """The last column, as a bias, does not decay. No sum is clamped."""
+    rng = np.random.default_rng(new_seed())
+    features = random_samples(rng, 61, 200, 3, fill)
+    decay, seed = fixed.Decay(4, spared=199), new_seed()
+    network = NetworkConfig(link=FAULTS, seed=seed)
+    dense = Cosim(replace(decaying.config, sparse=False), workers=WORKERS, quiet=True)
+    size = {"workers": WORKERS, "engines": NODE.engines, "lanes": NODE.lanes}
+    by_frequency = frequency_order(np.asarray((features != 0).sum(axis=0)).ravel(), **size)
+    models = []
+    for cosim, order in ((decaying, by_frequency), (dense, data_order(200, **size))):
+        given = np.random.default_rng(seed)
+        run, *_ = check(cosim, features, given, batch=batch, decay=decay, network=network, order=order)
+        models.append(order.to_data(run.models[-1]))
+    np.testing.assert_array_equal(*models)
 
 
 @pytest.mark.parametrize("fault", ["chunk", "items"])

@@ -10,15 +10,17 @@ import numpy as np
 
 from fanin import fixed
 
-WORDS, COPY, EMPTY = range(3)
+WORDS, COPY, EMPTY, FINAL = range(4)
 
 
 class StaleRead(Exception):
     """Forward reads a chunk before its final write."""
 
 
-def expected_entries(codes, *, lanes, batch):
+def expected_entries(codes, *, lanes, batch, decays=False):
     """``(chunk, allow, kind, last)`` of each entry of an epoch, for the dense codes of one engine."""
+    if decays:
+        return _decaying_entries(codes, lanes, batch)
     mini_batches = [
         [_chunks(codes[start : min(start + 8, first + batch)], lanes) for start in _micro(codes, first, batch)]
         for first in range(0, len(codes), batch)
@@ -40,6 +42,34 @@ def expected_entries(codes, *, lanes, batch):
     return entries
 
 
+def _decaying_entries(codes, lanes, batch):
+    """Entries where each mini-batch changes all chunks: those that it does not use in its first micro-batch."""
+    every = range(-(-codes.shape[1] // lanes))
+    entries, early, late = [], [], []
+    for first in range(0, len(codes), batch):
+        micro = list(_micro(codes, first, batch))
+        uses = [_chunks(codes[m : min(m + 8, first + batch)], lanes) for m in micro]
+        total = len(early) + len(late)
+        allow = {c: total - 1 - (early + late).index(c) if c in late else len(late) for c in every}
+        if not early + late:
+            allow = dict.fromkeys(every, 0)
+        touched = every if len(uses) == 1 else sorted(set().union(*uses))
+        for m, chunks in enumerate(uses):
+            names = dict.fromkeys(chunks, WORDS)
+            if m == len(uses) - 1:
+                order = list(touched)
+                names |= {c: COPY for c in touched if c not in chunks}
+            elif m == 0:
+                names |= {c: COPY if c in touched else FINAL for c in every if c not in chunks}
+                order = sorted(names, key=lambda c: (-allow[c], c))
+            else:
+                order = sorted(names, key=lambda c: (-allow[c], c))
+            part = [(c, allow[c], names[c]) for c in order] or [(0, total, EMPTY)]
+            entries += [(*entry, i == len(part) - 1) for i, entry in enumerate(part)]
+        early, late = [c for c in every if c not in touched], list(touched)
+    return entries
+
+
 def _micro(codes, first, batch):
     return range(first, min(first + batch, len(codes)), 8)
 
@@ -51,7 +81,8 @@ def _chunks(codes, lanes):
 class SlowEngine:
     """Engine of a sparse node. Forward is as early as the list allows; backward does an entry a step."""
 
-    def __init__(self, entries, words, *, chunks, lanes, precision, micro_batches):
+    def __init__(self, entries, words, *, chunks, lanes, precision, micro_batches, decay=0, spared=None):
+        self.decay, self.spared = decay, spared  # weights lose 2^-decay; (chunk, lane) of one that does not
         self.full, self.precision = micro_batches, precision
         self.epoch = list(self._parse(entries.tolist(), words, lanes))
         self.architectural = np.zeros((chunks, lanes), dtype=np.int64)
@@ -89,11 +120,11 @@ class SlowEngine:
         if self.missing.total() > allow:
             return False
         if kind == WORDS:
-            if self.missing[chunk]:
+            if self.missing[chunk] > 0:
                 raise StaleRead(f"chunk {chunk} in micro-batch {self.turn}")
             for j, plane in enumerate(planes, 1):
                 self.pa += plane @ (self.architectural[chunk] >> j)
-        if final and kind != EMPTY:
+        if (final and kind != EMPTY) or kind == FINAL:
             self.own.append(chunk)
         self.entry += 1
         if self.entry == len(micro_batch):
@@ -111,10 +142,18 @@ class SlowEngine:
         """Replay an entry with its micro-batch's scales."""
         micro_batch, final = self._of(self.back_turn)
         chunk, _, kind, planes = micro_batch[self.back_entry]
+        gradient = np.zeros_like(self.accumulating[chunk])
         if kind == WORDS:
             gradient = sum((scale >> j) @ plane for j, plane in enumerate(planes, 1))
+        if self.decay and self.back_turn % len(self.epoch) % self.full == 0:
+            assert kind != EMPTY
+            loss = [self._loss(weight) for weight in self.accumulating[chunk].tolist()]
+            if self.spared is not None and self.spared[0] == chunk:
+                loss[self.spared[1]] = 0
+            gradient = gradient + loss
+        if kind != EMPTY:
             self.accumulating[chunk] = fixed.saturate32(self.accumulating[chunk] - gradient)
-        if final and kind != EMPTY:
+        if (final and kind != EMPTY) or kind == FINAL:
             self.architectural[chunk] = self.accumulating[chunk]
             self.missing[chunk] -= 1
         self.back_entry += 1
@@ -123,6 +162,11 @@ class SlowEngine:
             if self.back_turn % len(self.epoch) == 0:
                 assert np.array_equal(self.architectural, self.accumulating)
                 self.models.append(self.architectural.copy())
+
+    def _loss(self, weight):
+        """2^-decay of a weight, rounded away from zero."""
+        magnitude = -(-abs(weight) // (1 << self.decay))
+        return magnitude if weight > 0 else -magnitude
 
 
 def interpret(engines, labels, *, loss, rate, frac, epochs):

@@ -8,15 +8,16 @@ from scipy.sparse import csr_matrix
 
 from fanin import fixed
 from fanin.fixed import Loss
-from fanin.glm.facts import GlmConfig, Partitioning, TrainShape
+from fanin.glm.facts import EntryKind, GlmConfig, Partitioning, TrainShape
 from fanin.glm.golden import layout, lists
-from fanin.glm.golden.lists import EntryKind, decode_entries, encode_entries, pack_lists, totals
+from fanin.glm.golden.list_entries import decode_entries, encode_entries
+from fanin.glm.golden.lists import pack_lists, totals
 from fanin.glm.golden.order import frequency_order
 from fanin.glm.golden.train import train
 from tests.fanin.glm.golden.slow_lists import SlowEngine, StaleRead, expected_entries, interpret
 from tests.support import new_seed, slow
 
-W, C, E = EntryKind.WORDS, EntryKind.COPY, EntryKind.EMPTY
+W, C, E, F = EntryKind.WORDS, EntryKind.COPY, EntryKind.EMPTY, EntryKind.FINAL
 
 
 def shape_of(*, samples=45, columns=60, batch=24, workers=1, engines=1, lanes=4, precision=3, **node):
@@ -113,15 +114,17 @@ DENSITIES = [0.0, 0.01, 0.05, 0.3, 1.0]
 @pytest.mark.parametrize("density", DENSITIES)
 @pytest.mark.parametrize(("workers", "engines"), [(1, 1), (3, 2)])
 @pytest.mark.parametrize("batch", [8, 24, 64])
-def test_entries_follow_the_rules_and_words_are_the_dense_ones(density, workers, engines, batch):
+@pytest.mark.parametrize("l2", [False, True])
+def test_entries_follow_the_rules_and_words_are_the_dense_ones(density, workers, engines, batch, l2):
     rng = np.random.default_rng(new_seed())
-    shape = shape_of(samples=131, columns=101, batch=batch, workers=workers, engines=engines)
+    shape = shape_of(samples=131, columns=101, batch=batch, workers=workers, engines=engines, l2=l2)
     codes = random_codes(rng, shape, density)
     for worker in range(workers):
         dense = layout.pack_samples(codes, shape, worker)
         for engine, (entries, words) in enumerate(joined(pack_lists(csr_matrix(codes), shape, worker))):
             columns = codes[:, layout.engine_columns(shape, worker, engine)]
-            assert fields(entries) == expected_entries(columns, lanes=4, batch=batch)
+            columns = np.pad(columns, ((0, 0), (0, shape.columns_per_engine - columns.shape[1])))
+            assert fields(entries) == expected_entries(columns, lanes=4, batch=batch, decays=l2)
             micro_batch, used = 0, []
             for chunk, _, kind, last in fields(entries):
                 used += [dense[engine, micro_batch, chunk]] if kind == W else []
@@ -130,10 +133,27 @@ def test_entries_follow_the_rules_and_words_are_the_dense_ones(density, workers,
             assert micro_batch == shape.micro_batches_per_epoch
 
 
+def test_the_entries_of_an_example_with_decay():
+    """Two chunks; mini-batches of 2 micro-batches, the last of 1. Each changes both chunks."""
+    codes = np.zeros((40, 4), dtype=np.uint8)
+    codes[0, 0] = codes[8, 1] = codes[24, 2] = 1
+    shape = shape_of(samples=40, columns=4, batch=16, lanes=2, precision=1, l2=True)
+    ((entries, words),) = joined(pack_lists(csr_matrix(codes), shape, 0))
+    assert fields(entries) == [
+        *[(0, 0, W, False), (1, 0, F, True)],
+        (0, 0, W, True),
+        *[(1, 1, C, False), (0, 0, F, True)],
+        (1, 1, W, True),
+        *[(0, 1, C, False), (1, 0, C, True)],
+    ]
+    assert len(words) == 3
+
+
 @pytest.mark.parametrize("density", DENSITIES)
-def test_totals_count_the_entries_and_words(density):
+@pytest.mark.parametrize("l2", [False, True])
+def test_totals_count_the_entries_and_words(density, l2):
     rng = np.random.default_rng(new_seed())
-    shape = shape_of(samples=131, workers=2, engines=2, precision=5)
+    shape = shape_of(samples=131, workers=2, engines=2, precision=5, l2=l2)
     features = csr_matrix(random_codes(rng, shape, density))
     for worker in range(2):
         counts = totals(features, shape, worker)
@@ -142,7 +162,7 @@ def test_totals_count_the_entries_and_words(density):
             micro_batch = np.cumsum(last) - last
             items = np.bincount(micro_batch, weights=np.where(kind == W, 5, 1)).astype(int)
             mini_batch = micro_batch // 3
-            final = (micro_batch % 3 == 2) | (micro_batch == micro_batch[-1])
+            final = (micro_batch % 3 == 2) | (micro_batch == micro_batch[-1]) | (kind == F)
             assert counts.words[engine] == len(words)
             assert counts.entries[engine] == len(entries)
             assert counts.most_items[engine] == max(items)
@@ -157,9 +177,10 @@ def test_totals_count_the_entries_and_words(density):
 
 
 @pytest.mark.parametrize("at_once", [1, 100, 1 << 20])
-def test_a_stream_of_blocks_gives_the_same_regions(at_once, monkeypatch):
+@pytest.mark.parametrize("l2", [False, True])
+def test_a_stream_of_blocks_gives_the_same_regions(at_once, l2, monkeypatch):
     rng = np.random.default_rng(new_seed())
-    shape = shape_of(samples=299, engines=2)
+    shape = shape_of(samples=299, engines=2, l2=l2)
     features = csr_matrix(random_codes(rng, shape, 0.03))
     whole = joined(pack_lists(features, shape, 0))
     monkeypatch.setattr(lists, "NONZEROS_AT_ONCE", at_once)
@@ -190,13 +211,24 @@ def test_explicit_zeros_and_unsorted_entries_change_nothing():
     assert totals(zeros, shape, 0).entries.tolist() == [len(ENTRIES)]
 
 
-def engines_of(features, shape):
+def engines_of(features, shape, decay=fixed.NO_DECAY):
     """Interpreters of all engines, [worker][engine]."""
     sizes = {"chunks": shape.chunks, "lanes": shape.node.lanes, "precision": shape.precision}
+
+    def spared(worker, engine):
+        held = range(shape.columns)[layout.engine_columns(shape, worker, engine)]
+        return divmod(held.index(decay.spared), shape.node.lanes) if decay.spared in held else None
+
     return [
         [
-            SlowEngine(*engine, **sizes, micro_batches=shape.micro_batches)
-            for engine in joined(pack_lists(features, shape, worker))
+            SlowEngine(
+                *lists,
+                **sizes,
+                micro_batches=shape.micro_batches,
+                decay=decay.shift,
+                spared=spared(worker, engine),
+            )
+            for engine, lists in enumerate(joined(pack_lists(features, shape, worker)))
         ]
         for worker in range(shape.workers)
     ]
@@ -213,8 +245,9 @@ def assert_trains_the_golden_bits(rng, density, loss, *, columns, workers, engin
     targets = rng.uniform(32, 127, shape.samples) if loss is Loss.LINEAR else rng.integers(0, 2, shape.samples)
     labels = fixed.labels(targets.astype(float), loss, shape.node.frac)
     run = {"loss": loss, "rate": fixed.learning_rate(4.0 / shape.batch), "epochs": 2}
-    want = [epoch.model for epoch in train(features.toarray(), labels, shape, **run)]
-    epochs = interpret(engines_of(features, shape), labels, **run, frac=shape.node.frac)
+    decay = fixed.Decay(shift=2, spared=int(order.places[0])) if shape.node.l2 else fixed.NO_DECAY
+    want = [epoch.model for epoch in train(features.toarray(), labels, shape, **run, decay=decay)]
+    epochs = interpret(engines_of(features, shape, decay), labels, **run, frac=shape.node.frac)
     for parts, model in zip(epochs, want, strict=True):
         assert np.array_equal(layout.join_model(parts, shape), model)
     return want
@@ -223,10 +256,11 @@ def assert_trains_the_golden_bits(rng, density, loss, *, columns, workers, engin
 @pytest.mark.parametrize("density", DENSITIES)
 @pytest.mark.parametrize("batch", [8, 16, 48])
 @pytest.mark.parametrize(("workers", "engines"), [(1, 1), (2, 1), (1, 3), (3, 2)])
-def test_lists_train_the_bits_of_the_golden_model(density, batch, workers, engines):
+@pytest.mark.parametrize("l2", [False, True])
+def test_lists_train_the_bits_of_the_golden_model(density, batch, workers, engines, l2):
     rng = np.random.default_rng(new_seed())
     loss, precision = rng.choice(list(Loss)), int(rng.integers(1, 9))
-    sizes = {"batch": batch, "workers": workers, "engines": engines, "precision": precision}
+    sizes = {"batch": batch, "workers": workers, "engines": engines, "precision": precision, "l2": l2}
     assert_trains_the_golden_bits(
         rng, density, Loss(loss), samples=int(rng.integers(50, 110)), columns=70, **sizes
     )
