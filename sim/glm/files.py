@@ -80,8 +80,8 @@ def kind_of(path: Path) -> str:
 
 
 def number_in(text: str) -> float | None:
-    """Return the number in a field; None if it is not a number."""
+    """Return the number in a field; None if it is not a number. Python's underscores are no digits."""
     try:
-        return float(text)
+        return None if "_" in text else float(text)
     except ValueError:
         return None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from scipy import sparse
@@ -14,6 +16,8 @@ from fanin.base.errors import InputError
 from fanin.glm.golden.quantise import Float64
 from fanin.sim.glm.files import READ_ERRORS, number_in, open_bytes
 
+#: Maximum bytes of a line. The loader takes up to 30 bytes of memory per byte of a line.
+MAX_LINE_BYTES = 16 << 20
 _MAX_DIGITS = 20  # in a feature's index
 
 
@@ -25,7 +29,7 @@ def read_libsvm(path: Path, first: int | None = None) -> tuple[sparse.csr_matrix
     """
     try:
         with open_bytes(path) as file:
-            features, labels = datasets.load_svmlight_file(file, zero_based=True)
+            features, labels = datasets.load_svmlight_file(_Lines(file, path), zero_based=True)
     except FileNotFoundError:
         raise
     except (*READ_ERRORS, zlib.error) as error:
@@ -46,32 +50,55 @@ def read_libsvm(path: Path, first: int | None = None) -> tuple[sparse.csr_matrix
     return features, labels, first
 
 
+class _Lines:
+    """Lines of a LIBSVM file, as a file for the loader.
+
+    Iteration raises InputError for a line of more than ``MAX_LINE_BYTES``, and for numbers with underscores,
+    which Python reads.
+    """
+
+    def __init__(self, file: IO[bytes], path: Path):
+        self._file, self._path = file, path
+        self.read = file.read  # the loader requires this method, and does not call it
+
+    def __iter__(self) -> Iterator[bytes]:
+        number = 0
+        while line := self._file.readline(MAX_LINE_BYTES + 1):
+            number += 1
+            if len(line) > MAX_LINE_BYTES:
+                raise InputError(f"{self._path}:{number}: has more than {MAX_LINE_BYTES:,} bytes in a line")
+            if b"_" in line and (cause := _line_error(line)):
+                raise InputError(f"{self._path}:{number}: {cause}")
+            yield line
+
+
 def _first_bad_line(path: Path) -> str | None:
     """Return the first bad line of a LIBSVM file and its error, which scikit-learn's loader does not name."""
-    with open_bytes(path) as lines:
-        for number, line in enumerate(lines, start=1):
-            cause = _line_error(line.decode(errors="replace"))
+    with open_bytes(path) as file:
+        for number, line in enumerate(_Lines(file, path), start=1):
+            cause = _line_error(line)
             if cause:
                 return f"{path}:{number}: {cause}"
     return None
 
 
-def _line_error(line: str) -> str | None:
-    label, *pairs = line.partition("#")[0].split() or ["0"]
-    value = number_in(label)
+def _line_error(line: bytes) -> str | None:
+    """Return the error of a line. The line is split as bytes: as text, it has more kinds of white space."""
+    label, *pairs = (part.decode(errors="replace") for part in line.partition(b"#")[0].split() or [b"0"])
+    value = number_in(label) if label.isascii() else None
     if value is None or not math.isfinite(value):
         cause = f"not LIBSVM: label {label[:20]!r} is not a {'finite ' if value is not None else ''}number"
         return f"{cause}; a table of commas needs .csv in its name, and a header" if "," in label else cause
     last_index = -1
-    for pair in pairs:
+    for place, pair in enumerate(pairs):
         index, colon, text = pair.partition(":")
-        value = number_in(text)
-        if not colon or value is None or not (index.isdecimal() or index == "qid"):
-            return f"not LIBSVM: {pair[:20]!r} is not index:value"
-        if index == "qid":
+        if index == "qid" and colon and place == 0:  # the loader ignores it, and only there
             continue
+        value = number_in(text)
+        if not colon or value is None or not (pair.isascii() and index.isdecimal()):
+            return f"not LIBSVM: {pair[:20]!r} is not index:value"
         if not math.isfinite(value):
-            return f"feature {index} is {text}, not a finite number"
+            return f"feature {index[:20]} is {text[:20]}, not a finite number"
         if len(index) > _MAX_DIGITS:
             return f"not LIBSVM: feature index {index[:20]}… has {len(index):,} digits"
         if int(index) <= last_index:

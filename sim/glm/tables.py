@@ -92,7 +92,7 @@ class CsvTable:
                 raise InputError(f"{self.path}:{line}: {len(cells)} fields, but the header has {field_count}")
             texts = [cells[k + self.indexed] for k in indices]
             try:
-                row = [float(text) for text in texts]
+                row = [math.nan] if "_" in ",".join(texts) else [float(text) for text in texts]
             except ValueError:
                 row = [math.nan]
             if not all(map(math.isfinite, row)):

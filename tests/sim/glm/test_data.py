@@ -15,6 +15,7 @@ from fanin.base.errors import InputError
 from fanin.fixed import Loss
 from fanin.glm.golden.quantise import ColumnRanges, quantise
 from fanin.sim.glm import data, files
+from fanin.sim.glm import libsvm as libsvm_files
 from tests.support import new_seed
 
 GOOD = "+1 1:0.5 3:2\n-1 2:1 # a comment\n\n+1 3:-1\n"
@@ -76,6 +77,14 @@ def test_linear_takes_its_targets_as_they_are(libsvm):
         ("+1 1:2\n-1 7:nan\n", ":2", "feature 7 is nan, not a finite number"),
         ("+1 1:-inf\n-1 7:1\n", ":1", "feature 1 is -inf, not a finite number"),
         ("+1 1:2\nnan 7:1\n", ":2", "not LIBSVM: label 'nan' is not a finite number"),
+        ("+1 1:2\n-1 1_0:1\n", ":2", "not LIBSVM: '1_0:1' is not index:value"),
+        ("+1 1:2\n-1 3:1_0\n", ":2", "not LIBSVM: '3:1_0' is not index:value"),
+        ("+1 1:2\n1_0 3:1\n", ":2", "not LIBSVM: label '1_0' is not a number"),
+        ("+1 1:2\n-1 1:1 qid:3 2:1\n", ":2", "not LIBSVM: 'qid:3' is not index:value"),
+        ("+1 1:2\n-1 \u0661:1\n", ":2", "not LIBSVM: '\u0661:1' is not index:value"),
+        ("+1 1:2\n-1 1:\u0661\n", ":2", "not LIBSVM: '1:\u0661' is not index:value"),
+        ("+1 1:2\n-1 \x1c 1:1\n", ":2", "not LIBSVM: '\\x1c' is not index:value"),
+        (f"+1 1:2\n-1 7:{'9' * 400}\n", ":2", f"feature 7 is {'9' * 20}, not a finite number"),
         ("", "", "no samples"),
         ("# nothing\n", "", "no samples"),
         ("1 1:1\n1 1:2\n", "", "a single class (labels 1): the logistic loss needs two"),
@@ -92,6 +101,19 @@ def test_a_bad_file_is_named_with_line_and_cause_in_one_line(libsvm, text, where
         data.load(path, Loss.LOGISTIC)
     assert str(error.value).startswith(f"{path}{where}: {cause}")
     assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("line", ["aa ", "1:1 ", "#"])
+def test_a_line_of_libsvm_has_at_most_16_mib(monkeypatch, libsvm, line):
+    monkeypatch.setattr(libsvm_files, "MAX_LINE_BYTES", 100)
+    path = libsvm(gzip.compress(("0 1:2\n1 1:3\n1 " + line * 100).encode()), "data.svm.gz")
+    with pytest.raises(InputError, match=r"data.svm.gz:3: has more than 100 bytes in a line"):
+        data.read(path, Loss.HINGE)
+
+
+def test_underscores_in_a_comment_and_a_first_qid_are_read(libsvm):
+    raw = data.read(libsvm("1 qid:1 3:5 # a_b\n0 1:2\n"), Loss.LOGISTIC)
+    assert raw.features.toarray().tolist() == [[0, 0, 5], [2, 0, 0]]
 
 
 def test_the_bad_line_of_a_compressed_file_is_found_too(libsvm):

@@ -141,6 +141,13 @@ def test_reading_takes_little_more_than_the_arrays(write):
     assert peak < 2 * 16 * rows + (1 << 20)
 
 
+def test_words_with_underscores_are_no_numbers(write):
+    source = data.read_source(write("a,y_1\n1,1_0\n2,2_0\n"))
+    assert source.labels.tolist() == ["1_0", "2_0"]
+    with pytest.raises(InputError, match=r":3: column 'a': '2_0' is not a number"):
+        data.read_source(write("a,y\n1,0\n2_0,1\n"))
+
+
 def test_what_does_not_fit_the_options_is_refused(write):
     path = write(GOOD)
     with pytest.raises(InputError, match="no column 'sick'; there are age, height, ill"):
