@@ -19,7 +19,7 @@ class InputError(_Printable):
 
 
 class DoesNotFit(InputError):
-    """A data set needs more than a node has. The message says what would fit, but not which data set."""
+    """A data set is empty, or needs more than a node has. The message says what would fit, not which set."""
 
 
 class ToolFailed(_Printable, RuntimeError):

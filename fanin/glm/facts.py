@@ -285,7 +285,7 @@ class TrainShape:
                 f"{MAX_RUN_MICRO_BATCHES * MICRO_BATCH:,} samples, not {self.batch:,}"
             )
         if self.samples < 1 or self.columns < 1:
-            raise InputError(f"the data set is empty: {self.samples} samples of {self.columns} columns")
+            raise DoesNotFit(f"the data set is empty: {self.samples} samples of {self.columns} columns")
 
     def _check_model_memory(self) -> None:
         if self.chunks > self.node.depth:

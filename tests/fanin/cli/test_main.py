@@ -106,6 +106,12 @@ def test_a_file_that_cannot_be_trained_on_is_refused(capsys, tmp_path, text, cau
     assert cause in _train(tmp_path, capsys, text=text)
 
 
+@pytest.mark.parametrize("sparse", ["auto", "on", "off"])
+def test_a_file_without_features_is_named(capsys, tmp_path, sparse):
+    error = _train(tmp_path, capsys, "--no-bias", "--sparse", sparse, text="1\n0\n" * 8)
+    assert error.endswith("data.libsvm: the data set is empty: 12 samples of 0 columns\n")
+
+
 def test_a_damaged_archive_is_named(capsys, tmp_path):
     path = tmp_path / "data.gz"
     damaged = bytearray(gzip.compress(GOOD_LINES.encode()))
