@@ -18,7 +18,8 @@ from fanin.base.plain import read_named
 MAX_BYTES = 1 << 30  #: bytes of a capture; its frames take up to ten times as many in memory
 _NANOSECONDS = 1_000_000_000
 _MAGICS = {b"\xa1\xb2\xc3\xd4": 1000, b"\xa1\xb2\x3c\x4d": 1}  # big endian; nanoseconds of a fraction's unit
-_PCAPNG = b"\x0a\x0d\x0d\x0a"
+_PCAPNG, _BIG_ENDIAN = b"\x0a\x0d\x0d\x0a", b"\x1a\x2b\x3c\x4d"
+_MIN_BLOCK_BYTES = 12  # of pcapng: a type, and its length twice
 _ETHERNET = 1
 _END_SECONDS = 1 << 32  # first time that a pcap file cannot hold
 _FCS_PRESENT = 1 << 26  # of pcap's network field: its four highest bits count 16-bit words of FCS
@@ -77,8 +78,10 @@ def _pcapng(path: Path, data: bytes) -> Iterator[tuple[int, bytes]]:
     from pcapng.blocks import EnhancedPacket, ObsoletePacket, SimplePacket
     from pcapng.exceptions import PcapngException
 
+    count = 0
     try:
-        for block in FileScanner(_Content(data)):
+        for block in FileScanner(_Content(data)):  # some cut blocks end it silently
+            count += 1
             if isinstance(block, SimplePacket | ObsoletePacket):
                 raise InputError(f"{path}: holds packets without a time, or of an obsolete kind")
             if not isinstance(block, EnhancedPacket):
@@ -90,8 +93,22 @@ def _pcapng(path: Path, data: bytes) -> Iterator[tuple[int, bytes]]:
                 raise InputError(f"{path}: a capture of something else than Ethernet")
             _check_complete(path, block.packet_data, block.captured_len, block.packet_len)
             yield _time_ns(block), _without_fcs(path, block.packet_data, _fcs_bytes(block))
+        if count != _count_blocks(data):
+            raise InputError(f"{path}: not a whole pcapng file: block {count + 1} is cut")
     except (PcapngException, struct.error, ValueError, LookupError, TypeError) as error:  # some of the library
         raise InputError(f"{path}: not a whole pcapng file: {error}") from error
+
+
+def _count_blocks(data: bytes) -> int:
+    """Return the number of blocks in a pcapng file; a cut one counts."""
+    order, position, count = "<", 0, 0
+    while position < len(data):
+        if data[position : position + 4] == _PCAPNG:  # a section, whose byte order is its own
+            order = ">" if data[position + 8 : position + 12] == _BIG_ENDIAN else "<"
+        length = int.from_bytes(data[position + 4 : position + 8], "little" if order == "<" else "big")
+        position += max(length + -length % 4, _MIN_BLOCK_BYTES)
+        count += 1
+    return count
 
 
 def _time_ns(block: object) -> int:

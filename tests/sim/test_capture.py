@@ -121,6 +121,9 @@ def test_a_packet_is_of_its_own_interface_and_section(read):
             "a packet's time is 4,294,967,296 s, outside 0 to 4,294,967,295 s",
         ),
         (pcapng(interface(option(14, struct.pack("<q", -1))), packet(FRAME)), "a packet's time is -1 s"),
+        (pcapng(interface(), packet(FRAME), block(6, b""), packet(FRAME)), "not a whole pcapng file"),
+        (pcapng(interface(), packet(FRAME), block(6, bytes(8)), packet(FRAME)), "not a whole pcapng file"),
+        (pcapng(block(1, b""), interface(), packet(FRAME)), "not a whole pcapng file"),
         (b"nothing", "not a pcap or pcapng file"),
         (pcapng(struct.pack("<II", 6, 4)), "a block's length is too small"),
     ],
@@ -128,6 +131,19 @@ def test_a_packet_is_of_its_own_interface_and_section(read):
 def test_what_is_refused(read, content, cause):
     with pytest.raises(InputError, match=cause):
         read(content)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_a_pcapng_file_cut_at_any_byte_is_refused(read, order):
+    blocks = [interface(order=order), *(packet(FRAME, order=order) for _ in range(2))]
+    content = pcapng(*blocks, order=order)
+    frames = {len(pcapng(*blocks[:count], order=order)): max(count - 1, 0) for count in range(len(blocks) + 1)}
+    for size in range(len(content) + 1):
+        if size in frames:
+            assert len(read(content[:size])) == frames[size]
+        else:
+            with pytest.raises(InputError):
+                read(content[:size])
 
 
 def test_a_block_that_declares_gigabytes_takes_no_memory_for_them(read):
