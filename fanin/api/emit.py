@@ -13,7 +13,7 @@ from typing import Any
 from fanin.api.arguments import check_integers, member_of, path_of
 from fanin.api.shown import DisplayedResult
 from fanin.base.errors import InputError
-from fanin.base.scratch import as_input_error, write_file
+from fanin.base.scratch import as_input_error, write_file, write_files
 from fanin.glm.facts import PRESETS
 from fanin.hdl import catalog
 from fanin.hdl.area import Area
@@ -155,10 +155,8 @@ class SwitchProgram(DisplayedResult):
             check_places(folder, self.files)
             for parent in {Path(name).parent for name in self.files}:
                 make_folder(folder, parent.as_posix())
-        for name in sorted(
-            self.files, key=lambda name: name != JOB_FILE
-        ):  # job.json first: it marks the folder
-            write_file(folder / name, self.files[name])
+        names = sorted(self.files, key=lambda name: name != JOB_FILE)  # job.json first: it marks the folder
+        write_files(folder, {name: self.files[name] for name in names})
         return [folder / name for name in self.files]
 
 

@@ -12,11 +12,12 @@ import shutil
 import socket
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
 from fanin.base.errors import InputError
+from fanin.base.interrupts import deferred_interrupts
 from fanin.base.plain import folder_below, mode_of
 
 SCRATCH = ".fanin-"  #: prefix of every temporary name
@@ -141,6 +142,21 @@ def write_file(path: Path, content: bytes | str) -> None:
     """Write a file atomically. Raises InputError if its folder cannot be written."""
     with output_file(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
+
+
+def write_files(folder: Path, contents: Mapping[str, bytes | str]) -> None:
+    """Write files into a folder, by name. All are complete before the first one replaces an earlier file.
+
+    They replace earlier files in the order of ``contents``; an interrupt waits until all are replaced. Raises
+    InputError if a file cannot be written, for instance on a full disk; the earlier files then stay.
+    """
+    with contextlib.ExitStack() as stack:  # leaves the contexts in reverse order
+        for name, content in reversed(contents.items()):
+            file = stack.enter_context(output_file(folder / name))
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()  # a full disk is found here
+        with deferred_interrupts():
+            stack.close()
 
 
 @contextlib.contextmanager

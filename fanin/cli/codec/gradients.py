@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fanin.base.errors import InputError
 from fanin.base.limits import MAX_SEED
-from fanin.base.scratch import write_file
+from fanin.base.scratch import write_files
 from fanin.runs.output import add_json, check_writable, print_json
 
 
@@ -38,9 +38,10 @@ def run(args: argparse.Namespace) -> int:
     with StatusLine() as line:
         line.show("training …")
         vectors = gradients(tuple(STAGES), args.seed)
-    for stage, path in paths.items():
-        write_file(path, vectors[stage].astype("<f4").tobytes())
-        if not args.json:
+    contents = {path.name: vectors[stage].astype("<f4").tobytes() for stage, path in paths.items()}
+    write_files(args.output, contents)
+    if not args.json:
+        for stage, path in paths.items():
             print(f"{path}: {len(vectors[stage]):,} values")
     if args.json:
         files = [{"file": str(path), "values": len(vectors[stage])} for stage, path in paths.items()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fanin.base.errors import CheckFailed, InputError
+from fanin.base.interrupts import deferred_interrupts
 from fanin.base.limits import is_number
 from fanin.base.scratch import output_file
 from fanin.cli.p4.jobs import switch_with_jobs
@@ -184,10 +186,15 @@ def _input(text: str) -> tuple[int, Path]:
 
 
 def _write(folder: Path, answers: dict[int, list[tuple[int, bytes]]]) -> None:
-    """Write a capture per port, each one atomically."""
+    """Write a capture per port; all are complete before the first one replaces an earlier file."""
     from fanin.sim.pcap import PcapWriter
 
-    for port, frames in sorted(answers.items()):
-        with output_file(folder / f"{port}.pcap") as file, PcapWriter(file) as writer:
+    with contextlib.ExitStack() as stack:
+        for port, frames in sorted(answers.items()):
+            file = stack.enter_context(output_file(folder / f"{port}.pcap"))
+            writer = PcapWriter(file)
             for time, frame in frames:
                 writer.write(frame, time * 1000)
+            file.flush()  # a full disk is found here
+        with deferred_interrupts():
+            stack.close()

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from fanin.base.scratch import output_file, write_file
 from fanin.evaluation.bench.result import Result
@@ -64,11 +64,13 @@ def outputs(name: str, folder: Path) -> tuple[Path, Path]:
 def write(figures: Sequence[Figure], paths: tuple[Path, Path]) -> None:
     """Write figures side by side: JSON and PNG. They must have the same series, and share the y axis."""
     values: list[dict[str, Any]] = [vars(figure) for figure in figures]
-    write_file(paths[0], json.dumps(values[0] if len(values) == 1 else values, indent=2) + "\n")
-    _plot(figures, paths[1])
+    with output_file(paths[1]) as picture:  # complete before the values replace earlier ones
+        _plot(figures, picture)
+        picture.flush()
+        write_file(paths[0], json.dumps(values[0] if len(values) == 1 else values, indent=2) + "\n")
 
 
-def _plot(figures: Sequence[Figure], path: Path) -> None:
+def _plot(figures: Sequence[Figure], file: BinaryIO) -> None:
     import matplotlib
 
     matplotlib.use("Agg")  # needs no display
@@ -82,8 +84,7 @@ def _plot(figures: Sequence[Figure], path: Path) -> None:
     row[0].set_ylabel(figures[0].y_label)
     row[-1].legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     drawing.text(0.01, -0.02, figures[-1].note, fontsize=7, va="top", wrap=True)
-    with output_file(path) as file:
-        drawing.savefig(file, format="png", dpi=150, bbox_inches="tight")
+    drawing.savefig(file, format="png", dpi=150, bbox_inches="tight")
     pyplot.close(drawing)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -132,13 +133,15 @@ def write(paths: Mapping[str, Path], inputs: Inputs, run_times: RunTimes) -> Non
     matplotlib.use("Agg")  # needs no display
     from matplotlib import pyplot
 
-    write_file(paths[_JSON_FILE], json.dumps(figures.values(inputs, run_times), indent=2) + "\n")
-    for name, (size, compose) in _PICTURES.items():
-        drawing = pyplot.figure(figsize=size(run_times), layout="constrained")
-        compose(drawing, inputs, run_times)
-        with output_file(paths[f"{name}.png"]) as file:
+    with contextlib.ExitStack() as stack:  # pictures are complete before the values replace earlier ones
+        for name, (size, compose) in _PICTURES.items():
+            drawing = pyplot.figure(figsize=size(run_times), layout="constrained")
+            compose(drawing, inputs, run_times)
+            file = stack.enter_context(output_file(paths[f"{name}.png"]))
             drawing.savefig(file, format="png", dpi=150, bbox_inches="tight")
-        pyplot.close(drawing)
+            file.flush()
+            pyplot.close(drawing)
+        write_file(paths[_JSON_FILE], json.dumps(figures.values(inputs, run_times), indent=2) + "\n")
 
 
 def _figure_2(drawing: Any, inputs: Inputs, run_times: RunTimes) -> None:

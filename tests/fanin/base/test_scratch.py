@@ -1,12 +1,15 @@
-"""Atomic files never take the place of a device, a FIFO or a socket."""
+"""Atomic files: files of one command together, never in the place of a device, a FIFO or a socket."""
 
+import errno
+import io
 import os
 import socket
 
 import pytest
 
+import fanin
 from fanin.base.errors import InputError
-from fanin.base.scratch import write_file
+from fanin.base.scratch import write_file, write_files
 from fanin.runs.output import RUN, check_capture, check_writable
 
 
@@ -44,3 +47,59 @@ def test_files_that_fanin_keeps_in_a_folder_are_no_output(tmp_path, name):
 def test_a_capture_is_no_other_file_of_the_run(tmp_path, name):
     with pytest.raises(InputError, match=r"cannot be frames\.pcap and (run\.json|states|classes) at once"):
         check_capture(tmp_path / "run" / name, tmp_path / "run", RUN)
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """Disk with room for a number of bytes in all files that :func:`output_file` opens from now on."""
+    fdopen = os.fdopen
+
+    def of(room):
+        left = [room]
+
+        class Full(io.FileIO):
+            def write(self, data):
+                if len(data) > left[0]:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                left[0] -= len(data)
+                return super().write(data)
+
+        def opened(descriptor, mode="r", *options):
+            return (
+                io.BufferedWriter(Full(descriptor, mode))
+                if mode == "wb"
+                else fdopen(descriptor, mode, *options)
+            )
+
+        monkeypatch.setattr(os, "fdopen", opened)
+
+    return of
+
+
+def test_files_replace_earlier_ones_together(tmp_path, full_disk):
+    write_files(tmp_path, {"a": "1", "b/c": b"2"})
+    full_disk(14)
+    with pytest.raises(InputError, match="c: cannot be written: No space left on device"):
+        write_files(tmp_path, {"b/c": "new" * 4, "a": "new"})
+    assert {path.name: path.read_text() for path in tmp_path.rglob("*") if path.is_file()} == {
+        "a": "1",
+        "c": "2",
+    }
+    full_disk(15)
+    write_files(tmp_path, {"a": "new", "b/c": "new" * 4})
+    assert (tmp_path / "a").read_text() == "new"
+
+
+def test_a_full_disk_leaves_a_program_as_it_was(tmp_path, full_disk):
+    fanin.emit_p4(workers=2).write(tmp_path)
+    earlier = _content(tmp_path)
+    full_disk(2000)
+    with pytest.raises(InputError, match="cannot be written: No space left on device"):
+        fanin.emit_p4(workers=2, encap="udp", job=tmp_path / "job.json").write(
+            tmp_path, taken=tmp_path / "job.json"
+        )
+    assert _content(tmp_path) == earlier
+
+
+def _content(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
