@@ -240,7 +240,7 @@ def _quantised(
     bias: bool,
 ) -> Dataset:
     """Quantise the training samples and those held out. Raises MemoryError."""
-    ranges = ColumnRanges.of(raw.features[train])
+    ranges = ColumnRanges.of(raw.features, train)
     with np.errstate(over="ignore"):
         wide_columns = np.flatnonzero(~np.isfinite(ranges.high - ranges.low))
     if len(wide_columns):
@@ -248,8 +248,8 @@ def _quantised(
         raise InputError(
             f"{raw.name}: column {k + 1} spans {ranges.low[k]:g} to {ranges.high[k]:g}, more than float64 holds"
         )
-    features = quantise(raw.features[train], ranges, precision, bias=bias)
-    test_features = quantise(raw.features[held_out], ranges, precision, bias=bias)
+    features = quantise(raw.features, ranges, precision, bias=bias, rows=train)
+    test_features = quantise(raw.features, ranges, precision, bias=bias, rows=held_out)
     scale = TargetScale.of(raw.labels[train]) if raw.targets else UNSCALED
     return Dataset(
         name=raw.name,

@@ -1,23 +1,25 @@
-"""Reader of LIBSVM files by scikit-learn's loader, with line and cause of errors."""
+"""Reader of LIBSVM files by scikit-learn's loader, block by block, with line and cause of errors."""
 
 from __future__ import annotations
 
+import io
 import math
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from scipy import sparse
 from sklearn import datasets
 
 from fanin.base.errors import InputError
+from fanin.glm.golden.csr import CsrBuilder, GrowingArray
 from fanin.glm.golden.quantise import Float64
 from fanin.sim.glm.files import READ_ERRORS, number_in, open_bytes
 
 #: Maximum bytes of a line. The loader takes up to 30 bytes of memory per byte of a line.
 MAX_LINE_BYTES = 16 << 20
+BLOCK_BYTES = 1 << 22  # of a file's text that are read at once
 _MAX_DIGITS = 20  # in a feature's index
 
 
@@ -25,60 +27,77 @@ def read_libsvm(path: Path, first: int | None = None) -> tuple[sparse.csr_matrix
     """Return features, labels, and the index of the first feature: 0 or 1.
 
     ``first``: that index, for a file that belongs to an earlier one; by default 0 if the file has an index 0,
-    else 1. The file may be compressed. Raises InputError and FileNotFoundError.
+    else 1. The file may be compressed. Besides the result, memory holds ``BLOCK_BYTES`` of the file's text, or
+    its longest line. Raises InputError and FileNotFoundError.
     """
+    builder, labels = CsrBuilder(np.float64), GrowingArray(np.float64)
+    least, most = 1, 0
+    for features, targets in _blocks(path):
+        builder.append(features)
+        labels.append(targets)
+        if features.nnz:
+            least, most = min(least, int(features.indices.min())), max(most, int(features.indices.max()))
+    if first is None:
+        first = least
+    elif least < first:
+        raise InputError(f"{path}: has feature 0, but the features of the training file begin at 1")
+    result = builder.finish(most + 1)
+    if first == 1:
+        result.indices -= 1  # in place, since a slice would copy a large set
+        parts = result.data, result.indices, result.indptr
+        result = sparse.csr_matrix(parts, shape=(result.shape[0], most))
+    return result, labels.finish(), first
+
+
+def _blocks(path: Path) -> Iterator[tuple[sparse.csr_matrix, Float64]]:
+    """Yield features and labels of some lines at a time; features are numbered from index 0.
+
+    Raises InputError and FileNotFoundError.
+    """
+    line = 1
     try:
         with open_bytes(path) as file:
-            features, labels = datasets.load_svmlight_file(_Lines(file, path), zero_based=True)
+            while text := file.read(BLOCK_BYTES):
+                text += file.readline(MAX_LINE_BYTES + 1)
+                _check_last_line(path, text, line)
+                yield _parse(path, text, line)
+                line += text.count(b"\n")
     except FileNotFoundError:
         raise
     except (*READ_ERRORS, zlib.error) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
-    except (ValueError, OverflowError) as error:
-        raise InputError(_first_bad_line(path) or f"{path}: not LIBSVM: {error}") from error
-    if not (np.isfinite(features.data).all() and np.isfinite(labels).all()):
-        raise InputError(_first_bad_line(path) or f"{path}: has NaN or infinite values")
-    min_index = int(features.indices.min(initial=1))
-    if first is None:
-        first = min(min_index, 1)
-    elif min_index < first:
-        raise InputError(f"{path}: has feature 0, but the features of the training file begin at 1")
-    if first == 1 and features.shape[1]:
-        features.indices -= 1  # in place, since a slice would copy a large set
-        parts = features.data, features.indices, features.indptr
-        features = sparse.csr_matrix(parts, shape=(features.shape[0], features.shape[1] - 1))
-    return features, labels, first
 
 
-class _Lines:
-    """Lines of a LIBSVM file, as a file for the loader.
+def _parse(path: Path, text: bytes, first_line: int) -> tuple[sparse.csr_matrix, Float64]:
+    """Return features and labels of whole lines. Raises InputError that names the line.
 
-    Iteration raises InputError for a line of more than ``MAX_LINE_BYTES``, and for numbers with underscores,
-    which Python reads.
+    Numbers with underscores, which Python reads, are errors.
     """
-
-    def __init__(self, file: IO[bytes], path: Path):
-        self._file, self._path = file, path
-        self.read = file.read  # the loader requires this method, and does not call it
-
-    def __iter__(self) -> Iterator[bytes]:
-        number = 0
-        while line := self._file.readline(MAX_LINE_BYTES + 1):
-            number += 1
-            if len(line) > MAX_LINE_BYTES:
-                raise InputError(f"{self._path}:{number}: has more than {MAX_LINE_BYTES:,} bytes in a line")
-            if b"_" in line and (cause := _line_error(line)):
-                raise InputError(f"{self._path}:{number}: {cause}")
-            yield line
+    if b"_" in text and (error := _first_bad_line(path, text, first_line)):
+        raise InputError(error)
+    try:
+        features, labels = datasets.load_svmlight_file(io.BytesIO(text), zero_based=True)
+    except (ValueError, OverflowError) as error:
+        raise InputError(_first_bad_line(path, text, first_line) or f"{path}: not LIBSVM: {error}") from error
+    if not (np.isfinite(features.data).all() and np.isfinite(labels).all()):
+        raise InputError(_first_bad_line(path, text, first_line) or f"{path}: has NaN or infinite values")
+    return features, labels
 
 
-def _first_bad_line(path: Path) -> str | None:
-    """Return the first bad line of a LIBSVM file and its error, which scikit-learn's loader does not name."""
-    with open_bytes(path) as file:
-        for number, line in enumerate(_Lines(file, path), start=1):
-            cause = _line_error(line)
-            if cause:
-                return f"{path}:{number}: {cause}"
+def _check_last_line(path: Path, text: bytes, first_line: int) -> None:
+    """Raise InputError if the last line of a text has more than ``MAX_LINE_BYTES``; no other can."""
+    begin = text.rfind(b"\n", 0, len(text) - 1) + 1
+    if len(text) - begin > MAX_LINE_BYTES:
+        number = first_line + text.count(b"\n", 0, begin)
+        raise InputError(f"{path}:{number}: has more than {MAX_LINE_BYTES:,} bytes in a line")
+
+
+def _first_bad_line(path: Path, text: bytes, first_line: int) -> str | None:
+    """Return the first bad line of a text and its error, which scikit-learn's loader does not name."""
+    for number, line in enumerate(io.BytesIO(text), start=first_line):
+        cause = _line_error(line)
+        if cause:
+            return f"{path}:{number}: {cause}"
     return None
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from scipy.sparse import issparse
 
 from fanin.fixed import Loss, unknown_loss
+from fanin.glm.golden.csr import row_parts
 from fanin.glm.golden.quantise import Float64, Samples, column_blocks
 
 
@@ -50,8 +51,9 @@ def measure_of(loss: Loss) -> Measure:
 def activations(features: Samples, model: npt.NDArray[np.int32], *, precision: int, frac: int) -> Float64:
     """Return FA = (Σ_k q_k · x_k) / 2^(s + frac). The sum is exact, so its order does not matter."""
     if issparse(features):
-        fa = features.astype(np.int64) @ model.astype(np.int64)
-        return np.ldexp(fa.astype(np.float64), -precision - frac)
+        weights = model.astype(np.int64)
+        sums = np.concatenate([part.astype(np.int64) @ weights for part in row_parts(features)])
+        return np.ldexp(sums.astype(np.float64), -precision - frac)
     fa = np.zeros(len(features), dtype=np.int64)
     for columns in column_blocks(features.shape[1]):
         fa += (features[:, columns].astype(np.float64) @ model[columns].astype(np.float64)).astype(np.int64)
@@ -61,7 +63,8 @@ def activations(features: Samples, model: npt.NDArray[np.int32], *, precision: i
 def activations_float64(features: Samples, model: Float64, *, precision: int) -> Float64:
     """Return the FAs of a float64 model."""
     if issparse(features):
-        return np.ldexp(features.astype(np.float64) @ model, -precision)
+        sums = np.concatenate([part.astype(np.float64) @ model for part in row_parts(features)])
+        return np.ldexp(sums, -precision)
     fa = np.zeros(len(features))
     for columns in column_blocks(features.shape[1]):
         fa += features[:, columns].astype(np.float64) @ model[columns]

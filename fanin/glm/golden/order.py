@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from fanin.glm.golden.csr import ENTRIES_AT_ONCE
+
 Scalar = TypeVar("Scalar", bound=np.generic)
 Int64 = npt.NDArray[np.int64]
 
@@ -37,7 +39,10 @@ class ColumnOrder:
         """
         if features.shape[1] != self.columns:
             raise ValueError(f"features must have {self.columns:,} columns, not {features.shape[1]:,}")
-        indices = self.places[features.indices].astype(features.indices.dtype)
+        indices = np.empty_like(features.indices)
+        for start in range(0, len(indices), ENTRIES_AT_ONCE):
+            part = slice(start, start + ENTRIES_AT_ONCE)
+            indices[part] = self.places[features.indices[part]]
         parts = (features.data.copy(), indices, features.indptr.copy())
         result = sparse.csr_matrix(parts, shape=(features.shape[0], self.padded))
         result.sort_indices()

@@ -14,10 +14,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from fanin.glm.golden.csr import CsrBuilder, column_counts, row_parts
+
 Float64 = npt.NDArray[np.float64]
 Quantised = npt.NDArray[np.uint8]
 Features: TypeAlias = Float64 | sparse.csr_matrix
 Samples: TypeAlias = Quantised | sparse.csr_matrix  # quantised, dense or CSR
+Rows: TypeAlias = npt.NDArray[np.int64]  # numbers of samples
 
 ROWS_AT_ONCE = 4096  # bounds the float64 temporaries
 CSR_BYTES = 5  # of an entry of CSR codes: a code and a column; an array has a byte per place
@@ -52,60 +55,100 @@ class ColumnRanges:
     high: Float64
 
     @classmethod
-    def of(cls, features: Features) -> ColumnRanges:
-        """Return the ranges of dense or CSR features with at least one sample; absent CSR entries are 0."""
-        low, high = features.min(axis=0), features.max(axis=0)
+    def of(cls, features: Features, rows: Rows | None = None) -> ColumnRanges:
+        """Return the ranges of some samples, at least one; absent CSR entries are 0.
+
+        ``features``: dense or CSR. ``rows``: numbers of the samples; None: all.
+        """
         if sparse.issparse(features):
-            low, high = low.toarray()[0], high.toarray()[0]
+            return cls._of_csr(features, rows)
+        chosen = features if rows is None else features[rows]
+        low, high = chosen.min(axis=0), chosen.max(axis=0)
         return cls(np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64))
 
+    @classmethod
+    def _of_csr(cls, features: sparse.csr_matrix, rows: Rows | None) -> ColumnRanges:
+        columns = features.shape[1]
+        low, high = np.full(columns, np.inf), np.full(columns, -np.inf)
+        entries = np.zeros(columns, dtype=np.int64)
+        for part in map(canonical, row_parts(features, rows)):
+            np.minimum.at(low, part.indices, part.data)
+            np.maximum.at(high, part.indices, part.data)
+            entries += column_counts(part)
+        has_zero = entries < (features.shape[0] if rows is None else len(rows))
+        low[has_zero] = np.minimum(low[has_zero], 0)
+        high[has_zero] = np.maximum(high[has_zero], 0)
+        return cls(low, high)
 
-def quantise(features: Features, ranges: ColumnRanges, precision: int, *, bias: bool) -> Samples:
-    """Quantise all samples by ``ranges``; values outside them are clipped to 0 or 2^s − 1.
+
+def quantise(
+    features: Features, ranges: ColumnRanges, precision: int, *, bias: bool, rows: Rows | None = None
+) -> Samples:
+    """Quantise samples by ``ranges``; values outside them are clipped to 0 or 2^s − 1.
 
     Returns codes, uint8 (samples, columns + bias). CSR features give CSR codes if these are smaller than an
-    array, and are never made dense in float64.
+    array, and are never made dense in float64. ``rows``: numbers of the samples, in order; None: all.
+
+    Besides features and result, memory holds a part of the samples only.
     """
     if not sparse.issparse(features):
-        return _quantise_rows(features, ranges, precision, bias)
+        return _quantise_dense(features, ranges, precision, bias, rows)
     features = canonical(features)
     at_zero = _fractions(np.zeros_like(ranges.low), ranges.low, ranges.high, precision)
-    absent = _absent(features, np.flatnonzero(at_zero))
-    samples, columns = features.shape
-    entries = features.nnz + samples * bias + absent
-    if entries * CSR_BYTES >= samples * (columns + bias):
-        return _quantise_rows(features, ranges, precision, bias)
-    codes = _fractions(features.data, ranges.low[features.indices], ranges.high[features.indices], precision)
-    rows = sparse.csr_matrix((codes, features.indices, features.indptr), shape=features.shape)
-    if absent:
-        rows = sparse.vstack([_filled(part, at_zero) for part in _row_parts(rows)], format="csr")
-    return _with_bias(rows, (1 << precision) - 1 if bias else None)
+    samples = features.shape[0] if rows is None else len(rows)
+    columns = features.shape[1] + bias
+    filled = np.flatnonzero(at_zero)
+    entries = _entries(features, rows) + samples * bias
+    if len(filled):
+        entries += sum(_absent(part, filled) for part in row_parts(features, rows))
+    if entries * CSR_BYTES >= samples * columns:
+        codes = np.empty((samples, columns), dtype=np.uint8)
+        start = 0
+        for part in row_parts(features, rows):
+            _quantise_sparse(part, ranges, precision, codes[start : start + part.shape[0]], at_zero, bias)
+            start += part.shape[0]
+        return codes
+    result = CsrBuilder(np.uint8)
+    for part in row_parts(features, rows):
+        coded = _with_codes(part, ranges, precision)
+        if len(filled):
+            coded = _filled(coded, at_zero)
+        result.append(_with_bias(coded, (1 << precision) - 1 if bias else None))
+    return result.finish(columns)
 
 
-def _quantise_rows(features: Features, ranges: ColumnRanges, precision: int, bias: bool) -> Quantised:
-    """Quantise features, dense or canonical CSR, into an array, some rows at a time."""
-    samples, columns = features.shape
+def _quantise_dense(
+    features: Float64, ranges: ColumnRanges, precision: int, bias: bool, rows: Rows | None
+) -> Quantised:
+    """Quantise dense samples, some at a time."""
+    samples, columns = (features.shape[0] if rows is None else len(rows)), features.shape[1]
     codes = np.empty((samples, columns + bias), dtype=np.uint8)
     if bias:
         codes[:, -1] = (1 << precision) - 1
     for start in range(0, samples, ROWS_AT_ONCE):
-        rows = slice(start, start + ROWS_AT_ONCE)
-        if sparse.issparse(features):
-            _quantise_sparse(features[rows], ranges, precision, codes[rows, :columns])
-        else:
-            codes[rows, :columns] = _fractions(features[rows], ranges.low, ranges.high, precision)
+        part = slice(start, start + ROWS_AT_ONCE)
+        chosen = features[part if rows is None else rows[part]]
+        codes[part, :columns] = _fractions(chosen, ranges.low, ranges.high, precision)
     return codes
+
+
+def _entries(features: sparse.csr_matrix, rows: Rows | None) -> int:
+    """Return the number of entries of some samples, or of all."""
+    if rows is None:
+        return int(features.nnz)
+    return int(np.sum(features.indptr[rows + 1] - features.indptr[rows], dtype=np.int64))
 
 
 def _absent(features: sparse.csr_matrix, columns: npt.NDArray[np.int64]) -> int:
     """Return the number of places in these columns without an entry."""
-    stored = np.isin(features.indices, columns).sum() if len(columns) else 0
-    return features.shape[0] * len(columns) - int(stored)
+    return features.shape[0] * len(columns) - int(np.isin(features.indices, columns).sum())
 
 
-def _row_parts(features: sparse.csr_matrix) -> Iterator[sparse.csr_matrix]:
-    for start in range(0, features.shape[0], ROWS_AT_ONCE):
-        yield features[start : start + ROWS_AT_ONCE]
+def _with_codes(features: sparse.csr_matrix, ranges: ColumnRanges, precision: int) -> sparse.csr_matrix:
+    """Return the codes of the entries of CSR features, at the places of the entries."""
+    columns = features.indices
+    codes = _fractions(features.data, ranges.low[columns], ranges.high[columns], precision)
+    return sparse.csr_matrix((codes, columns, features.indptr), shape=features.shape)
 
 
 def _filled(codes: sparse.csr_matrix, at_zero: Quantised) -> sparse.csr_matrix:
@@ -130,11 +173,8 @@ def quantise_sparse(
 
     Raises ValueError if a column has values below 0: its zeros would not stay 0.
     """
-    features = canonical(features)
-    columns = features.indices
-    codes = _fractions(features.data, ranges.low[columns], ranges.high[columns], precision)
     _check_zeros(ranges)
-    rows = sparse.csr_matrix((codes, features.indices, features.indptr), shape=features.shape)
+    rows = _with_codes(canonical(features), ranges, precision)
     return _with_bias(rows, (1 << precision) - 1 if bias else None)
 
 
@@ -167,11 +207,20 @@ def _with_bias(rows: sparse.csr_matrix, bias: float | None) -> sparse.csr_matrix
     return rows
 
 
-def _quantise_sparse(rows: sparse.csr_matrix, ranges: ColumnRanges, precision: int, codes: Quantised) -> None:
-    codes[:] = _fractions(np.zeros_like(ranges.low), ranges.low, ranges.high, precision)
-    sample = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-    column = rows.indices
-    codes[sample, column] = _fractions(rows.data, ranges.low[column], ranges.high[column], precision)
+def _quantise_sparse(
+    part: sparse.csr_matrix,
+    ranges: ColumnRanges,
+    precision: int,
+    codes: Quantised,
+    at_zero: Quantised,
+    bias: bool,
+) -> None:
+    """Write the codes of canonical CSR samples, and the bias, into rows of an array."""
+    codes[:, : len(at_zero)] = at_zero
+    if bias:
+        codes[:, -1] = (1 << precision) - 1
+    coded = _with_codes(part, ranges, precision)
+    codes[np.repeat(np.arange(part.shape[0]), np.diff(part.indptr)), part.indices] = coded.data
 
 
 def _fractions(x: Float64, low: Float64, high: Float64, precision: int) -> Quantised:

@@ -16,6 +16,7 @@ from scipy import sparse
 from fanin.base.errors import DoesNotFit
 from fanin.fixed import Decay
 from fanin.glm.facts import ColumnRule, GlmConfig, SparseChoice, TrainShape
+from fanin.glm.golden.csr import column_counts
 from fanin.glm.golden.lists import ListTotals, totals_of_all
 from fanin.glm.golden.order import ColumnOrder, data_order, frequency_order
 from fanin.glm.golden.quantise import Samples
@@ -172,7 +173,7 @@ def order_of(codes: sparse.csr_matrix, rule: ColumnRule, sizes: dict[str, int]) 
     """Return the order of columns by a rule. ``sizes``: ``workers``, ``engines`` and ``lanes``."""
     if rule is ColumnRule.NONE:
         return data_order(codes.shape[1], **sizes)
-    return frequency_order(np.bincount(codes.indices, minlength=codes.shape[1]), **sizes)
+    return frequency_order(column_counts(codes), **sizes)
 
 
 def _check_sample_fifo(

@@ -264,7 +264,7 @@ def test_another_format_is_named(libsvm, content, advice):
 def test_ranges_that_take_more_memory_than_there_is_take_one_line(libsvm, monkeypatch):
     """A feature of index 2^31 − 1 makes as many columns."""
 
-    def refuse(features):
+    def refuse(*_):
         raise MemoryError
 
     monkeypatch.setattr(data.ColumnRanges, "of", refuse)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
+from fanin.glm.golden import csr
 from fanin.glm.golden.quantise import (
     ROWS_AT_ONCE,
     ColumnRanges,
@@ -139,6 +140,27 @@ def test_csr_samples_of_few_values_give_csr_codes_also_below_0(bias):
     assert (got.data > 0).all()
     assert got.has_sorted_indices
     assert np.array_equal(got.toarray(), quantise(dense, ranges, 4, bias=bias))
+
+
+@pytest.mark.parametrize("density", [0.02, 0.5])
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
+def test_chosen_rows_are_those_of_a_copy(monkeypatch, form, density):
+    """Parts of a few rows, in an order with repetitions; also columns whose zeros are not code 0."""
+    monkeypatch.setattr(csr, "ENTRIES_AT_ONCE", 16)
+    rng = np.random.default_rng(new_seed())
+    dense = rng.normal(size=(200, 60)) * (rng.random((200, 60)) < density)
+    dense[:, 3:] = np.abs(dense[:, 3:])
+    dense[:, 5] = 1 + rng.random(200)  # nothing absent
+    rows = rng.integers(0, 200, 150)
+    ranges = ColumnRanges.of(form(dense), rows)
+    assert np.array_equal(ranges.low, dense[rows].min(axis=0))
+    assert np.array_equal(ranges.high, dense[rows].max(axis=0))
+    got = quantise(form(dense), ranges, 4, bias=True, rows=rows)
+    expected = quantise(dense[rows], ranges, 4, bias=True)
+    assert sparse.issparse(got) == (form is sparse.csr_matrix and density < 0.1)
+    assert np.array_equal(got.toarray() if sparse.issparse(got) else got, expected)
+    nothing = quantise(form(dense), ranges, 4, bias=True, rows=rows[:0])
+    assert nothing.shape == (0, 61)
 
 
 def test_csr_samples_of_many_values_give_an_array():
