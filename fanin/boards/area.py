@@ -13,7 +13,7 @@ from fanin.base.errors import DoesNotFit
 from fanin.boards.facts import BOARD_PARTS, DEVICES, MEMORIES, BoardMemory, Resources
 from fanin.boards.memory import memory_of, node_of
 from fanin.fixed import VALUE_BITS
-from fanin.glm.facts import PRESETS, GlmConfig
+from fanin.glm.facts import ENTRY_BITS, PRESETS, GlmConfig
 from fanin.wire.aggregation import Encap
 
 USABLE = 0.95  # fraction of a device's LUTs; above it, the last ones have no legal place
@@ -41,6 +41,8 @@ class _Logic:
 # Constant parts, and increments per lane, engine, bit and so on.
 _ENGINE, _LANE = _Logic(2700, 1830), _Logic(1160, 678)
 _DECAY_LANE = _Logic(300, 80)
+_LIST = _Logic(2020, 880)  # of a sparse engine, without the list's reader
+_TAG_FLAGS = 6  # bits of an item's tag in a sparse engine, besides its chunk
 _MODEL_BIT = 2 * _LUTS_OF_16_WORDS  # 16 words of both models
 _REDUCER, _REDUCER_ENGINE = _Logic(1400, 800), _Logic(800, 470)
 _LOSS_SAMPLE, _LOSS_SEQUENCE = _Logic(525, 405), _Logic(204, 230)
@@ -59,8 +61,10 @@ def node_area(config: GlmConfig) -> Resources:
     """Estimate the resources of a node, without its memories of samples and labels."""
     engines = config.engines
     readers = [config.port_bits] * config.sample_ports + [config.label_width]
+    readers += [ENTRY_BITS] * (config.sparse * engines)
     logic = _OFFSET + _WORKER + _ENGINE * engines + _LANE * (engines * config.lanes)
     logic += _DECAY_LANE * (config.l2 * engines * config.lanes)
+    logic += _LIST * (config.sparse * engines)
     logic += _REDUCER + _REDUCER_ENGINE * engines
     logic += _LOSS_SAMPLE * config.loss_lanes + _LOSS_SEQUENCE * (config.loss_lanes < config.banks)
     logic += _TRANSPORT + _BLOCK_RAM_FAS * config.block_ram_fas
@@ -75,13 +79,15 @@ def node_area(config: GlmConfig) -> Resources:
         luts=round(luts),
         flip_flops=round(logic.flip_flops),
         block_rams=_block_rams(config, readers),
-        multipliers=3 * config.loss_lanes + 3,
+        multipliers=3 * config.loss_lanes + 3 * (not config.sparse),  # the others count the words of an epoch
     )
 
 
 def _block_rams(config: GlmConfig, readers: list[int]) -> int:
     """Count block RAMs: replay FIFOs, models, tables of σ (one per 2 samples), queues, counters, FAs."""
     replay = _rams(config.word_bits, config.sample_fifo)
+    if config.sparse:
+        replay += _rams((config.depth - 1).bit_length() + _TAG_FLAGS, config.sample_fifo)
     models = 2 * config.lanes * _rams(32, config.depth) if config.depth > _DEEPEST_DISTRIBUTED else 0
     tables = 3 * ceil(config.loss_lanes / 2)
     queues = (
@@ -99,12 +105,12 @@ def _rams(width: int, depth: int) -> int:
 
 def memory_area(config: GlmConfig, memory: BoardMemory) -> Resources:
     """Estimate the memories of samples and labels: a ``BlockMemory`` per port, or one ``SdramMemory``."""
-    ports = config.sample_ports + 1
+    ports = config.read_ports
     logic = _SDRAM + _SDRAM_PORT * ports if memory.sdram else _BLOCK_MEMORY * ports
     return Resources(
         luts=round(logic.luts),
         flip_flops=round(logic.flip_flops),
-        block_rams=memory.block_rams(config.sample_ports),
+        block_rams=memory.block_rams(config.engines),
         multipliers=0,
     )
 
@@ -121,7 +127,7 @@ def check_fits(config: GlmConfig, device: str, memory: BoardMemory) -> None:
         return
 
     def fits(name: str) -> bool:
-        node = replace(PRESETS[name], encap=config.encap, l2=config.l2)
+        node = replace(PRESETS[name], encap=config.encap, l2=config.l2, sparse=config.sparse)
         node_memory = memory_of(node, memory.sdram)
         return _shortage(node_of(node, node_memory), device, node_memory) is None
 

@@ -51,31 +51,41 @@ BOARD_PARTS = Resources(luts=4_400, flip_flops=3_750, block_rams=9, multipliers=
 
 @dataclass(frozen=True, kw_only=True)
 class BoardMemory:
-    """Memory of a node's samples and labels on a board: block RAM, or SDRAM. Sizes are in bytes."""
+    """Memory of a node's samples, labels and lists on a board: block RAM, or SDRAM. Sizes are in bytes."""
 
     sample_bytes: int  #: per sample port of the node
     label_bytes: int
+    list_bytes: int = 0  #: per engine of a sparse node; 0: a dense node, without lists
     sdram: Sdram | None = None
 
     @property
     def address_bits(self) -> int:
         """Width of a byte address, in bits."""
-        return (max(self.sample_bytes, self.label_bytes) - 1).bit_length()
+        return (max(self.sample_bytes, self.label_bytes, self.list_bytes) - 1).bit_length()
 
-    def block_rams(self, sample_ports: int) -> int:
-        """Return the number of block RAMs of all sample ports and the labels; 0 for SDRAM."""
+    def block_rams(self, engines: int) -> int:
+        """Return the number of block RAMs of all memories of a node with so many engines; 0 for SDRAM."""
         if self.sdram:
             return 0
-        return sum(
-            -(-8 * size // BLOCK_RAM_BITS) for size in [self.sample_bytes] * sample_ports + [self.label_bytes]
-        )
+        sizes = engines * [self.sample_bytes, self.sample_bytes, self.list_bytes] + [self.label_bytes]
+        return sum(-(-8 * size // BLOCK_RAM_BITS) for size in sizes)
 
 
-#: Block memory by preset of :mod:`fanin.glm.facts`.
+#: Block memory of a dense node by preset of :mod:`fanin.glm.facts`.
 MEMORIES: Mapping[str, BoardMemory] = MappingProxyType(
     {
         "ecp5-25": BoardMemory(sample_bytes=16 * KIB, label_bytes=8 * KIB),
         "ecp5-45": BoardMemory(sample_bytes=48 * KIB, label_bytes=16 * KIB),
         "ecp5-85": BoardMemory(sample_bytes=64 * KIB, label_bytes=32 * KIB),
+    }
+)
+
+#: Block memory of a sparse node by preset, as much as that of the dense node. An entry has 4 bytes; its words
+#: have lanes / 2 bytes a plane on each port. Up to as many further entries have no words.
+SPARSE_MEMORIES: Mapping[str, BoardMemory] = MappingProxyType(
+    {
+        "ecp5-25": BoardMemory(sample_bytes=8 * KIB, label_bytes=8 * KIB, list_bytes=16 * KIB),
+        "ecp5-45": BoardMemory(sample_bytes=40 * KIB, label_bytes=16 * KIB, list_bytes=16 * KIB),
+        "ecp5-85": BoardMemory(sample_bytes=52 * KIB, label_bytes=32 * KIB, list_bytes=24 * KIB),
     }
 )

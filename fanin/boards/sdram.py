@@ -89,18 +89,21 @@ class Sdram:
             start=cycles(START_US * 1000),
         )
 
-    def split(self, ports: int) -> tuple[int, int]:
-        """Return the bytes of each of ``ports`` sample memories, and of the label memory after them.
+    def split(self, ports: int, lists: int = 0) -> tuple[int, int, int]:
+        """Return the bytes of each of ``ports`` sample memories, of the label memory, and of each of ``lists``.
 
-        Labels take at least an eighth. Each sample memory starts in another bank than the one before, because
-        ports are read in step: two ports in one bank would keep closing each other's row.
+        Labels take at least an eighth, a list half as much as a sample memory. Each sample memory starts in
+        another bank than the one before, because ports are read in step: two ports in one bank would keep
+        closing each other's row.
         """
         stripe_bytes = self.banks * self.row_bytes  # bytes of one row of all banks
         stagger_bytes = max(1, self.banks // ports) * self.row_bytes
         # Whole stripes would start all memories in bank 0. The stagger shifts each start by some banks.
-        whole_stripes = (self.size - self.size // 8) // ports // stripe_bytes
+        available = self.size - self.size // 8
+        whole_stripes = 2 * available // (2 * ports + lists) // stripe_bytes
         samples = (whole_stripes - 1) * stripe_bytes + stagger_bytes
-        return samples, self.size - samples * ports
+        list_bytes = samples // 2 // stripe_bytes * stripe_bytes if lists else 0
+        return samples, self.size - samples * ports - list_bytes * lists, list_bytes
 
 
 #: SDRAM of Colorlight boards: one chip M12L64322A or EM638325; two chips M12L16161A or W9816G6.

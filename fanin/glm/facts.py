@@ -35,6 +35,7 @@ MAX_RUN_MICRO_BATCHES = 1 << 13  # data-parallel, per worker and mini-batch: kee
 ENTRY_CHUNK_BITS = 16
 ENTRY_ALLOW_BITS = 13
 ENTRY_KIND_BITS = 2
+ENTRY_BITS = ENTRY_CHUNK_BITS + ENTRY_ALLOW_BITS + ENTRY_KIND_BITS + 1  # last
 
 
 class EntryKind(IntEnum):

@@ -13,7 +13,7 @@ from fanin.boards.memory import memory_of
 from fanin.boards.sdram import Sdram
 from fanin.glm.facts import GlmConfig
 from fanin.hdl.boards.identity import Identity
-from fanin.hdl.boards.memory_map import ADDRESS_BITS, BOARD, LABELS, NODE, sample_memory
+from fanin.hdl.boards.memory_map import ADDRESS_BITS, BOARD, LABELS, NODE, list_memory, sample_memory
 from fanin.hdl.boards.registers import BoardRegisters, Leds
 from fanin.hdl.boards.sdram.memory import SdramMemory
 from fanin.hdl.boards.sdram.signature import chip_pins
@@ -130,7 +130,7 @@ class BoardNode(wiring.Component):
         return m
 
     def _memories(self, m: Module, config: GlmConfig, node: GlmNode) -> dict[int, Any]:
-        """Build the node's sample and label memories; return the bus port of each memory by its address."""
+        """Build the node's memories of samples, labels and lists; return each one's bus port by its address."""
         ports = _ports(node, memory_of(config, self.sdram))
         if self.sdram is None:
             return _block_memories(m, config, ports)
@@ -182,14 +182,20 @@ def _receive(m: Module, demultiplexer: Demultiplexer, node: GlmNode) -> None:
 def _ports(node: GlmNode, memory: BoardMemory) -> dict[int, tuple[Any, int]]:
     """Return the node's read ports and the bytes of their memories, by the memory's address on the bus."""
     samples = {sample_memory(n): (axi, memory.sample_bytes) for n, axi in enumerate(node.samples)}
-    return {**samples, LABELS: (node.labels, memory.label_bytes)}
+    lists = node.lists if node.config.sparse else []
+    return {
+        **samples,
+        LABELS: (node.labels, memory.label_bytes),
+        **{list_memory(engine): (axi, memory.list_bytes) for engine, axi in enumerate(lists)},
+    }
 
 
 def _block_memories(m: Module, config: GlmConfig, ports: dict[int, tuple[Any, int]]) -> dict[int, Any]:
     """Build a block RAM for each port; return the bus port of each memory by its address."""
     slaves = {}
-    for number, (base, (axi, size)) in enumerate(ports.items()):
-        name = "label" if base == LABELS else f"samples_{number}"
+    names = [f"samples_{port}" for port in range(config.sample_ports)]
+    names += ["label", *(f"list_{engine}" for engine in range(config.engines))]
+    for name, (base, (axi, size)) in zip(names, ports.items(), strict=False):  # a dense node has no lists
         m.submodules[f"{name}_memory"] = block = BlockMemory(
             size=size,
             data_width=axi.signature.data_width,

@@ -187,7 +187,7 @@ def _sdram(m: Module, platform: Any, node: BoardNode) -> None:
     m.submodules.sdram_pins = pins = SdramPins(port=_request(platform, "sdram", 0), sdram=sdram)
     wiring.connect(m, node.chip, pins.chip)
     timing = sdram.timing(node.clock_hz)
-    platform.add_file(FILE, core_verilog(sdram, timing, ports=node.config.sample_ports + 1))
+    platform.add_file(FILE, core_verilog(sdram, timing, ports=node.config.read_ports))
 
 
 def _request(platform: Any, name: str, number: int) -> Any:

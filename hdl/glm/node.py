@@ -8,7 +8,7 @@ from amaranth import Cat, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.glm.facts import MAX_RUN_MICRO_BATCHES, GlmConfig, Partitioning
+from fanin.glm.facts import ENTRY_BITS, MAX_RUN_MICRO_BATCHES, GlmConfig, Partitioning
 from fanin.hdl.aggregation.job import FrameFaults, JobConfig, TransportCounters
 from fanin.hdl.aggregation.transport import AggTransport
 from fanin.hdl.bus.axi4 import BOUNDARY, AXI4LiteSignature, AXI4ReadSignature
@@ -31,7 +31,7 @@ from fanin.hdl.glm.node_registers import (
 )
 from fanin.hdl.glm.run_check import RunCheck
 from fanin.hdl.glm.shapes import EngineShape
-from fanin.hdl.glm.sparse_list import ENTRY_BITS, Entry
+from fanin.hdl.glm.sparse_list import Entry
 from fanin.hdl.glm.sparse_worker import SparseWorker
 from fanin.hdl.glm.worker import GlmWorker, Training
 from fanin.hdl.net.control.frame_merger import FrameMerger

@@ -23,9 +23,6 @@ class Entry(data.Struct):
     last: 1
 
 
-ENTRY_BITS = Entry.as_shape().size
-
-
 def tag_layout(depth: int, *, l2: bool = False) -> data.StructLayout:
     """Return the layout of an item's tag, which forward and backward use.
 

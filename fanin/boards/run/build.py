@@ -113,7 +113,7 @@ def _design(args: argparse.Namespace) -> _Design:
     preset = board.preset if args.preset is None else args.preset
     seed = SEED if args.seed is None else args.seed
     number = NUMBER if args.number is None else args.number
-    config = None if card or node == SHELL else _config(preset, args.l2)
+    config = None if card or node == SHELL else _config(preset, l2=args.l2, sparse=args.sparse)
     core_mhz = board.core_mhz if args.core_mhz is None else args.core_mhz
     clock = board.core_mhz if card else _clock(board, core_mhz)
     sdram = _sdram(board, config, core_mhz) if args.memory == SDRAM else None
@@ -136,6 +136,7 @@ def _design(args: argparse.Namespace) -> _Design:
         "node": node,
         "preset": preset if card or config else None,
         "l2": args.l2,
+        "sparse": args.sparse,
         "memory": args.memory,
         "core_mhz": clock,
         "seed": seed if board.flow is Flow.OPEN else None,
@@ -148,13 +149,18 @@ def _check_options_apply(args: argparse.Namespace, board: Board) -> None:
     """Raise InputError for an option that does not apply to the board or the node."""
     card = CARDS.get(board.name)
     sizes = args.preset is not None
-    if card and (sizes or args.l2 or args.node not in (None, card.kind) or args.core_mhz is not None):
+    options = args.l2 or args.sparse or sizes
+    if card and (options or args.node not in (None, card.kind) or args.core_mhz is not None):
         fixed = f"{board.preset} at {board.core_mhz:g} MHz"
         raise InputError(f"{board.name}: the only node is {fixed}")
     if card and args.number is not None:
         raise InputError(f"{board.name}: --number does not apply: the host sets the node's addresses")
-    if args.node == SHELL and (args.l2 or sizes):
-        absent, option = ("weights", "--l2") if args.l2 else ("sizes", "--preset")
+    if args.l2 and args.sparse:
+        raise InputError("--sparse: a sparse node cannot have --l2, which changes weights that no list names")
+    if args.node == SHELL and options:
+        absent, option = ("sizes", "--preset") if sizes else ("samples", "--sparse")
+        if args.l2:
+            absent, option = "weights", "--l2"
         raise InputError(f"a shell has no {absent}: {option} is for a node")
     if board.flow is not Flow.OPEN and (args.allow_slow or args.seed is not None):
         option = "--allow-slow" if args.allow_slow else "--seed"
@@ -273,11 +279,11 @@ def _keep_log(output: Path, text: bytes) -> str:
     return f" ({log} says more)"
 
 
-def _config(preset: str, l2: bool) -> GlmConfig:
-    """Return the preset's node with UDP encapsulation. ``l2``: with weight decay."""
+def _config(preset: str, *, l2: bool = False, sparse: bool = False) -> GlmConfig:
+    """Return the preset's node with UDP encapsulation. ``l2``: with weight decay. ``sparse``: a sparse node."""
     if preset not in MEMORIES:
         raise InputError(f"no preset {preset!r} for boards; there are {', '.join(MEMORIES)}")
-    return dataclasses.replace(PRESETS[preset], encap=Encap.UDP, l2=l2)
+    return dataclasses.replace(PRESETS[preset], encap=Encap.UDP, l2=l2, sparse=sparse)
 
 
 def _missed_timing(placement: PlacementReport, missed: list[Any], output: Path) -> str:

@@ -45,6 +45,11 @@ class BoardBuild:
         """Whether the node has weight decay; False if ``board.json`` has no such field."""
         return bool(self.record.value.get("l2", False))
 
+    @property
+    def sparse(self) -> bool:
+        """Whether the node is sparse; False if ``board.json`` has no such field."""
+        return bool(self.record.value.get("sparse", False))
+
 
 def open_build(folder: Path) -> BoardBuild:
     """Open the build in a folder. Raises InputError if the folder holds none."""

@@ -27,10 +27,15 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         help="weights can decay, for fanin train --l2: a shifter for each lane of the node",
     )
     parser.add_argument(
+        "--sparse",
+        action="store_true",
+        help="a sparse node, which reads only chunks that are not all zero: samples of LIBSVM files",
+    )
+    parser.add_argument(
         "--memory",
         choices=MEMORY,
         default=MEMORY[0],
-        help="memory of samples and labels: block RAM, or the board's SDRAM (pip install 'fanin[sdram]')",
+        help="memory of samples, labels and lists: block RAM, or SDRAM (pip install 'fanin[sdram]')",
     )
     parser.add_argument(
         "--core-mhz", type=float, metavar="F", help="highest clock of the core; the board's by default"

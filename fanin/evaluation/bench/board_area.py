@@ -28,6 +28,8 @@ CASES: Mapping[str, GlmConfig] = MappingProxyType(
         "16 lanes": replace(PRESETS["ecp5-85"], lanes=16),
         "2 lanes, weights decay": replace(PRESETS["ecp5-25"], encap=Encap.UDP, l2=True),
         "8 lanes, weights decay": replace(PRESETS["ecp5-45"], encap=Encap.UDP, l2=True),
+        "2 lanes, sparse": replace(PRESETS["ecp5-25"], encap=Encap.UDP, sparse=True),
+        "8 lanes, sparse": replace(PRESETS["ecp5-45"], encap=Encap.UDP, sparse=True),
         "8 lanes, L2": PRESETS["ecp5-85"],
         "tiny": replace(PRESETS["tiny"], mac_width=32),
     }

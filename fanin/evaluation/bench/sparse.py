@@ -21,11 +21,10 @@ from fanin.base.errors import CheckFailed
 from fanin.base.tools import safe_path
 from fanin.evaluation.bench.result import Result
 from fanin.fixed import Loss
-from fanin.glm.facts import PRESETS, ColumnRule, GlmConfig, TrainShape
+from fanin.glm.facts import ENTRY_BITS, PRESETS, ColumnRule, GlmConfig, TrainShape
 from fanin.glm.golden.lists import ListTotals, pack_lists, totals_of_all
 from fanin.glm.golden.sample_layout import order_of
 from fanin.glm.golden.train import train
-from fanin.hdl.glm.sparse_list import ENTRY_BITS
 from fanin.sim.glm.cosim import Cosim
 from fanin.sim.glm.data import TABLE_II, prepare, synthetic
 from fanin.sim.glm.time import EpochTime

@@ -8,7 +8,7 @@ import pytest
 
 from fanin.base.errors import DoesNotFit
 from fanin.boards.area import check_fits, node_area
-from fanin.boards.facts import DEVICES, MEMORIES
+from fanin.boards.facts import DEVICES, MEMORIES, SPARSE_MEMORIES
 from fanin.evaluation.bench.board_area import CASES
 from fanin.evaluation.bench.ecp5 import pack
 from fanin.glm.facts import PRESETS
@@ -77,4 +77,13 @@ def test_memories_count_too():
     large = replace(MEMORIES["ecp5-25"], sample_bytes=64 * 1024)
     with pytest.raises(DoesNotFit, match="block RAMs"):
         check_fits(PRESETS["ecp5-25"], "ecp5-25", large)
-    assert MEMORIES["ecp5-25"].block_rams(2) == 8 + 8 + 4
+    assert MEMORIES["ecp5-25"].block_rams(1) == 8 + 8 + 4
+
+
+@pytest.mark.parametrize("name", MEMORIES)
+def test_a_sparse_node_has_as_much_block_ram_as_a_dense_one_and_fits(name):
+    assert SPARSE_MEMORIES[name].block_rams(1) == MEMORIES[name].block_rams(1)
+    node = replace(PRESETS[name], encap=Encap.UDP, sparse=True)
+    check_fits(node, name, SPARSE_MEMORIES[name])
+    dense = replace(node, sparse=False)
+    assert node_area(node).luts > node_area(dense).luts + 500

@@ -8,7 +8,7 @@ from amaranth.sim import Simulator
 
 from fanin.boards.run.build import _config
 from fanin.hdl.boards.identity import Identity
-from fanin.hdl.boards.memory_map import BOARD, LABELS, NODE, sample_memory
+from fanin.hdl.boards.memory_map import BOARD, LABELS, NODE, list_memory, sample_memory
 from fanin.hdl.boards.node import BoardNode
 from fanin.hdl.boards.registers import IDENTITY, VERSION, board_registers
 from fanin.hdl.glm.node_registers import IDENTITY as NODE_IDENTITY
@@ -96,12 +96,12 @@ def test_a_shell_says_what_it_is():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", ["ecp5-25", "ecp5-85"])
-def test_node_and_memories_lie_where_the_map_says(preset):
-    places = [sample_memory(0), sample_memory(1), LABELS]
+@pytest.mark.parametrize(("preset", "sparse"), [("ecp5-25", False), ("ecp5-85", False), ("ecp5-25", True)])
+def test_node_and_memories_lie_where_the_map_says(preset, sparse):
+    places = [sample_memory(0), sample_memory(1), LABELS] + [list_memory(0)] * sparse
     written = [(place + 8 | WRITE_BIT, 0xABC0 + n) for n, place in enumerate(places)]
     _, identity, _, read = answers(
-        _config(preset, l2=False),
+        _config(preset, sparse=sparse),
         [
             access(1, (NODE, 0)),
             access(2, *written),
@@ -109,10 +109,10 @@ def test_node_and_memories_lie_where_the_map_says(preset):
         ],
     )
     assert identity.words == (NODE_IDENTITY,)
-    assert read.words == (0xABC0, 0xABC1, 0xABC2)
+    assert read.words == (0xABC0, 0xABC1, 0xABC2, 0xABC3)[: len(places)]
 
 
 def test_a_node_whose_mac_is_too_wide_is_refused():
-    wide = replace(_config("ecp5-25", l2=False), mac_width=64)
+    wide = replace(_config("ecp5-25"), mac_width=64)
     with pytest.raises(ValueError, match="config must have a mac_width of 32, not 64"):
         BoardNode(config=wide, identity=Identity(board=1, build=1, mac=1, ip=1), clock_hz=1000)

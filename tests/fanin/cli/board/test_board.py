@@ -10,7 +10,7 @@ import pytest
 from fanin.base.errors import InputError
 from fanin.base.tools import yosys
 from fanin.boards.run import build as making
-from fanin.boards.run.folder import BOARD_FILE, PROJECT
+from fanin.boards.run.folder import BOARD_FILE, PROJECT, open_build
 from fanin.cli.main import main
 from fanin.hdl.boards import build
 from fanin.hdl.boards.build import NETLIST, Step, Tools
@@ -51,6 +51,9 @@ def test_the_list_has_every_board_with_its_preset(capsys):
             "build colorlight_i9 --memory sdram --node shell -o OUT",
             "a shell has no samples: --memory is for a node",
         ),
+        ("build colorlight_i9 --sparse --node shell -o OUT", "a shell has no samples: --sparse is for a node"),
+        ("build colorlight_i9 --sparse --l2 -o OUT", "--sparse: a sparse node cannot have --l2, which changes"),
+        ("build alveo_u280 --sparse -o OUT", "alveo_u280: the only node is u280 at 250 MHz"),
         ("build colorlight_i9 --l2 --node shell -o OUT", "a shell has no weights: --l2 is for a node"),
         (
             "build colorlight_i9 --memory sdram --core-mhz 101 -o OUT",
@@ -213,6 +216,19 @@ def test_a_build_says_what_it_holds(capsys, tmp_path, no_plan, options, node, pr
     assert status == 0
     assert (said["node"], said["preset"], said["seed"]) == (node, preset, seed)
     assert said["identity"]["ip"] == worker_endpoint(number).ip
+
+
+@pytest.mark.parametrize("memory", ["block", "sdram"])
+def test_a_build_says_whether_its_node_is_sparse(capsys, tmp_path, monkeypatch, no_plan, memory):
+    designs = []
+    monkeypatch.setattr(making, "_plan", designs.append)
+    for options in ("", "--sparse"):
+        command = ("colorlight_i9", "--no-place", "--memory", memory, *options.split())
+        assert run(capsys, "build", *command, "-o", tmp_path / f"b{options}")[0] == 0
+        assert open_build(tmp_path / f"b{options}").sparse == bool(options)
+    dense, sparse = designs
+    assert (dense.config.sparse, sparse.config.sparse) == (False, True)
+    assert dense.identity.build != sparse.identity.build
 
 
 def test_the_log_of_a_step_that_fails_is_kept(capsys, tmp_path, no_plan):
