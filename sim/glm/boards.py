@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -15,11 +15,12 @@ import numpy as np
 
 from fanin.base.errors import DoesNotFit, InputError, ToolFailed
 from fanin.boards.facts import BoardMemory
-from fanin.boards.memory import check_set_fits
+from fanin.boards.memory import check_lists_fit, check_set_fits
 from fanin.fixed import NO_DECAY, Decay, LearningRate, Loss
 from fanin.glm.driver import NodeDriver, NodeJob
 from fanin.glm.facts import GlmConfig, TrainShape
 from fanin.glm.golden.layout import join_model, split_model
+from fanin.glm.golden.lists import ListTotals
 from fanin.glm.golden.quantise import Samples
 from fanin.hdl.boards.memory_map import NODE
 from fanin.hdl.boards.registers import VERSION
@@ -31,6 +32,7 @@ from fanin.sim.cosim.run import Progress, RunResult
 from fanin.sim.glm.cosim import Int32, deployment_of
 from fanin.sim.glm.course import WHOLE_TRAINING, Course, TrainRun
 from fanin.sim.glm.held_board import HeldBoard, NodeFailed
+from fanin.sim.glm.memories import node_lists
 from fanin.sim.network import NetworkConfig
 from fanin.sim.pcap import PcapWriter
 from fanin.sim.switch.base import Switch
@@ -153,6 +155,15 @@ def _check_network(clients: Sequence[BoardClient]) -> None:
             )
 
 
+@contextmanager
+def _named(address: BoardAddress) -> Iterator[None]:
+    """Add the board's host to a DoesNotFit of the block."""
+    try:
+        yield
+    except DoesNotFit as error:
+        raise DoesNotFit(f"board {address.host}: {error}") from None
+
+
 class Boards:
     """Nodes of a run on boards: the counterpart of :class:`fanin.sim.glm.cosim.Cosim` for simulated nodes.
 
@@ -173,10 +184,21 @@ class Boards:
     def check_fits(self, shape: TrainShape) -> None:
         """Raise DoesNotFit for a data set that is larger than a board's memory."""
         for address in self._addresses:
-            try:
+            with _named(address):
                 check_set_fits(shape, address.memory)
-            except DoesNotFit as error:
-                raise DoesNotFit(f"board {address.host}: {error}") from None
+
+    def check_lists_fit(self, shape: TrainShape, totals: ListTotals) -> None:
+        """Raise DoesNotFit for words or lists of a sparse node that are larger than a board's memory.
+
+        ``totals``: of all engines, numbered worker · E + engine.
+        """
+        engines = self.config.engines
+        words, entries = (
+            sizes.reshape(-1, engines).max(axis=1).tolist() for sizes in (totals.words, totals.entries)
+        )
+        for worker, address in enumerate(self._addresses):
+            with _named(address):
+                check_lists_fit(shape, words=words[worker], entries=entries[worker], memory=address.memory)
 
     def train(
         self,
@@ -223,7 +245,8 @@ class Boards:
             def prepare(worker: int, board: HeldBoard) -> None:
                 board.load(shape, features, labels, worker)
                 node_job = self._job(board, job, worker, network)
-                board.configure(shape, loss=loss, rate=rate, epochs=1, decay=decay, job=node_job)
+                lists = node_lists(shape, features, worker)
+                board.configure(shape, loss=loss, rate=rate, epochs=1, decay=decay, job=node_job, lists=lists)
                 group.wait_until_ready(board)
                 if course.model is not None:
                     board.set_model(split_model(course.model, shape, worker))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,10 @@ import numpy.typing as npt
 
 from fanin.base.errors import ToolFailed
 from fanin.fixed import NO_DECAY, Decay, LearningRate, Loss
-from fanin.glm.driver import NodeDriver, NodeJob, NodeMemories, NodeStatus
+from fanin.glm.driver import NodeDriver, NodeJob, NodeList, NodeMemories, NodeStatus
 from fanin.glm.facts import TrainShape
-from fanin.glm.golden.layout import pack_labels, pack_samples, split_ports
 from fanin.glm.golden.quantise import Samples
-from fanin.hdl.boards.memory_map import BOARD, LABELS, sample_memory
+from fanin.hdl.boards.memory_map import BOARD, LABELS, list_memory, sample_memory
 from fanin.hdl.boards.registers import board_registers
 from fanin.hdl.bus.register_map import WORD_BITS
 from fanin.hdl.glm.node_registers import Failure
@@ -25,6 +24,7 @@ from fanin.host.board import BoardClient, BoardError
 from fanin.host.causes import explain
 from fanin.host.driver import Batch
 from fanin.sim.glm.cosim import Int32
+from fanin.sim.glm.memories import port_contents
 from fanin.wire.ethernet import Endpoint
 
 POLL_S = 0.02
@@ -77,10 +77,13 @@ class HeldBoard:
             self.client.run(self.driver.command("reset_transport"))
 
     def load(self, shape: TrainShape, features: Samples, labels: Int32, worker: int) -> None:
-        """Load a worker's samples and labels into the board's memories, and verify their checksum."""
-        for port, part in enumerate(split_ports(pack_samples(features, shape, worker))):
-            self.client.load(sample_memory(port), _words(part))
-        self.client.load(LABELS, _words(pack_labels(labels, shape, worker)))
+        """Load a worker's samples, labels and lists into the board's memories, and verify their checksums."""
+        node = shape.node
+        addresses = [sample_memory(port) for port in range(node.sample_ports)] + [LABELS]
+        if node.sparse:
+            addresses += [list_memory(engine) for engine in range(node.engines)]
+        for address, part in zip(addresses, port_contents(shape, features, labels, worker), strict=True):
+            self.client.load(address, _words(part))
 
     def configure(
         self,
@@ -91,9 +94,13 @@ class HeldBoard:
         epochs: int,
         job: NodeJob,
         decay: Decay = NO_DECAY,
+        lists: Sequence[NodeList] = (),
     ) -> None:
-        """Configure a run of ``epochs`` from model 0, and clear the model; does not wait for the clearing."""
-        memories = NodeMemories(samples=[0] * self.driver.config.sample_ports, labels=0)
+        """Configure a run of ``epochs`` from model 0, and clear the model; does not wait for the clearing.
+
+        ``lists``: of a sparse node, as ``node_lists`` returns them.
+        """
+        memories = NodeMemories(samples=[0] * self.driver.config.sample_ports, labels=0, lists=lists)
         self.client.run(
             self.driver.configure(
                 shape, loss=loss, rate=rate, epochs=epochs, decay=decay, job=job, memories=memories

@@ -274,7 +274,7 @@ def check_shape(training: GlmTraining, boards: Boards | None, samples: int, colu
         check_one_switch(training.workers)
     node = training.node
     may_be_sparse = training.sparse is SparseChoice.ON or (training.sparse is SparseChoice.AUTO and is_csr)
-    is_sparse = may_be_sparse and not boards and not node.sparse_obstacle
+    is_sparse = boards.config.sparse if boards else may_be_sparse and not node.sparse_obstacle
     try:
         shape = TrainShape(
             node=replace(node, sparse=is_sparse),
@@ -293,8 +293,9 @@ def check_shape(training: GlmTraining, boards: Boards | None, samples: int, colu
 
 def place(training: GlmTraining, dataset: data.Dataset, boards: Boards | None = None) -> Placed:
     """Return layout and features of the training samples on the nodes. Raises InputError if they do not fit."""
+    sparse_boards = boards is not None and boards.config.sparse
     try:
-        return choose_layout(
+        layout, features = choose_layout(
             dataset.features,
             node=training.node,
             workers=training.workers,
@@ -304,8 +305,12 @@ def place(training: GlmTraining, dataset: data.Dataset, boards: Boards | None = 
             choice=training.sparse,
             rule=training.order,
             is_csr=dataset.is_csr,
-            obstacle="--on" if boards else "",
+            obstacle="the boards have dense nodes" if boards and not sparse_boards else "",
+            required="since the boards have sparse nodes" if sparse_boards else "",
         )
+        if boards and layout.totals is not None and layout.is_sparse:
+            boards.check_lists_fit(layout.shape, layout.totals)
+        return layout, features
     except DoesNotFit as error:
         raise InputError(f"{training.data}: {error}") from error
 

@@ -127,18 +127,23 @@ def choose_layout(
     rule: ColumnRule,
     is_csr: bool,
     obstacle: str = "",
+    required: str = "",
 ) -> tuple[SampleLayout, Samples]:
     """Return the layout of the samples, and the samples in it: CSR codes if sparse.
 
     - ``features``: codes of the training samples, dense or CSR, including the bias.
     - ``is_csr``: True if the data came as CSR, which ``choice`` auto considers.
-    - ``obstacle``: option of the run that sparse nodes cannot have; empty: none.
+    - ``obstacle``: reason against sparse nodes, for ``choice`` auto; empty: only those of ``node``.
+    - ``required``: reason for sparse nodes, whatever ``choice`` and ``is_csr``; empty: none.
 
     Raises DoesNotFit if the samples do not fit, InputError for other numbers outside the nodes' limits.
     """
     samples, columns = features.shape
     run = {"workers": workers, "samples": samples, "batch": batch, "precision": precision}
-    obstacle = obstacle or node.sparse_obstacle
+    if not obstacle and node.sparse_obstacle:
+        obstacle = f"sparse nodes cannot have {node.sparse_obstacle}"
+    if required:
+        choice = SparseChoice.ON
 
     def dense(reason: str, totals: ListTotals | None = None) -> tuple[SampleLayout, Samples]:
         shape = TrainShape(node=replace(node, sparse=False), columns=columns, vanilla=vanilla, **run)
@@ -149,7 +154,7 @@ def choose_layout(
     if choice is SparseChoice.AUTO and not is_csr:
         return dense("")
     if choice is SparseChoice.AUTO and obstacle:
-        return dense(f"since sparse nodes cannot have {obstacle}")
+        return dense(f"since {obstacle}")
     codes = sparse.csr_matrix(features)
     sizes = {"workers": workers, "engines": node.engines, "lanes": node.lanes}
     order = order_of(codes, rule, sizes)
@@ -157,7 +162,7 @@ def choose_layout(
     shape = TrainShape(node=replace(node, sparse=True), columns=order.padded, **run)
     placed = order.permute(codes)
     totals = totals_of_all(placed, shape)
-    reason = "by --sparse on"
+    reason = required or "by --sparse on"
     if choice is SparseChoice.AUTO:
         reason = "since its cycles are fewer than half of the dense ones"
         items, engines = int(totals.items.sum()), len(totals.items)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fanin.base.errors import InputError
@@ -17,10 +17,16 @@ from fanin.sim.glm.boards import BoardAddress
 
 @dataclass(frozen=True)
 class BoardCluster:
-    """The boards of a run in order of workers, their nodes' preset, and whether their weights can decay."""
+    """Boards of a run, in order of workers, and their equal nodes.
+
+    - ``preset``: sizes of the nodes.
+    - ``l2``: whether their weights can decay.
+    - ``sparse``: whether they take sparse samples.
+    """
 
     preset: str
     l2: bool
+    sparse: bool
     addresses: tuple[BoardAddress, ...]
 
 
@@ -40,7 +46,7 @@ def read_boards(path: Path) -> BoardCluster:
     record.finish()
     if not boards:
         raise InputError(f"{path}: names no board")
-    addresses, presets, decays = zip(*boards, strict=True)
+    addresses, presets, decays, sparse = zip(*boards, strict=True)
     hosts = [address.host for address in addresses]
     if duplicates := sorted({host for host in hosts if hosts.count(host) > 1}):
         raise InputError(f"{path}: two boards have the address {duplicates[0]}")
@@ -50,10 +56,12 @@ def read_boards(path: Path) -> BoardCluster:
         )
     if len(set(decays)) > 1:
         raise InputError(f"{path}: either all boards or none must be built with --l2")
-    return BoardCluster(presets[0], decays[0], addresses)
+    if len(set(sparse)) > 1:
+        raise InputError(f"{path}: either all boards or none must be built with --sparse")
+    return BoardCluster(presets[0], decays[0], sparse[0], addresses)
 
 
-def _board(record: Record, folder: Path) -> tuple[BoardAddress, str, bool]:
+def _board(record: Record, folder: Path) -> tuple[BoardAddress, str, bool, bool]:
     host = record.text("host")
     build = open_build(folder / record.text("build"))
     preset = build.record.optional_text("preset")
@@ -68,6 +76,6 @@ def _board(record: Record, folder: Path) -> tuple[BoardAddress, str, bool]:
         board=identity.integer("board"),
         build=identity.integer("build"),
         core_mhz=float(build.record.number("core_mhz")),
-        memory=memory_of(PRESETS[preset], sdram),
+        memory=memory_of(replace(PRESETS[preset], sparse=build.sparse), sdram),
     )
-    return address, preset, build.l2
+    return address, preset, build.l2, build.sparse

@@ -85,10 +85,11 @@ def _on_boards(options: GlmOptions) -> tuple[GlmTraining, Boards]:
     if options.ports is not None:
         raise InputError(f"--ports: {_OWN_NETWORK}")
     options.refuse(lacking(options))
-    if options.sparse is SparseChoice.ON:
-        raise InputError("--sparse on: does not apply with --on: boards have dense nodes")
     assert options.on is not None
     cluster = read_boards(options.on)
+    if options.sparse is (SparseChoice.OFF if cluster.sparse else SparseChoice.ON):
+        built = "with" if cluster.sparse else "without"
+        raise InputError(f"--sparse {options.sparse}: {options.on}: the boards were built {built} --sparse")
     clocks = [address.core_mhz for address in cluster.addresses]
     options = dataclasses.replace(
         options,
@@ -98,7 +99,9 @@ def _on_boards(options: GlmOptions) -> tuple[GlmTraining, Boards]:
         encap=Encap.UDP,
         clock_mhz=min(clocks),
     )
-    resolved = glm_training(options, l2_nodes=cluster.l2, longest_timeout_ns=BOARDS_TIMEOUT_NS)
+    resolved = glm_training(
+        options, l2_nodes=cluster.l2, sparse_nodes=cluster.sparse, longest_timeout_ns=BOARDS_TIMEOUT_NS
+    )
     check_timeout(resolved.network.ceiling_ns, max(clocks))
     return resolved, Boards(resolved.node, cluster.addresses)
 
@@ -159,6 +162,7 @@ def glm_training(
     options: GlmOptions,
     *,
     l2_nodes: bool | None = None,
+    sparse_nodes: bool = False,
     ports: tuple[str, ...] = (),
     here: tuple[int, ...] = (),
     tree: Tree | None = None,
@@ -167,6 +171,7 @@ def glm_training(
     """Return the training that the options describe. Raises InputError.
 
     - ``l2_nodes``: whether the nodes' weights can decay; by default they can if ``--l2`` is not 0.
+    - ``sparse_nodes``: whether the nodes are sparse ones, whatever the samples.
     - ``ports``: Linux interfaces of the nodes.
     - ``here``: the worker at each of these interfaces.
     - ``tree``: tree of switches; None: one switch.
@@ -176,7 +181,7 @@ def glm_training(
     data = options.data or ""
     try:
         return GlmTraining(
-            node=_node(options, l2=options.l2 != 0 if l2_nodes is None else l2_nodes),
+            node=_node(options, l2=options.l2 != 0 if l2_nodes is None else l2_nodes, sparse=sparse_nodes),
             network=_network(options, ports, here, tree, longest_timeout_ns),
             loss=loss,
             data=data,
@@ -188,7 +193,7 @@ def glm_training(
         raise InputError(str(error)) from error
 
 
-def _node(options: GlmOptions, *, l2: bool) -> GlmConfig:
+def _node(options: GlmOptions, *, l2: bool, sparse: bool) -> GlmConfig:
     preset = PRESETS[options.preset]
     node = dataclasses.replace(
         preset,
@@ -200,6 +205,7 @@ def _node(options: GlmOptions, *, l2: bool) -> GlmConfig:
         mode=options.mode,
         gradient_values=options.gradient_values,
         l2=l2,
+        sparse=sparse,
         vanilla=options.vanilla and options.on is None,  # boards are already built
         ping=bool(options.ports) and options.encap == Encap.UDP,  # other hosts may ping the nodes
     )

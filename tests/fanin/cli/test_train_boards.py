@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,12 +10,14 @@ import threading
 import time
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
+from sklearn.datasets import dump_svmlight_file
 
 from fanin.base.errors import DoesNotFit, InputError
-from fanin.boards.facts import MEMORIES
+from fanin.boards.facts import MEMORIES, SPARSE_MEMORIES
 from fanin.boards.run.folder import BOARD_FILE
 from fanin.cli.main import main
 from fanin.glm.facts import PRESETS, TrainShape
@@ -22,7 +25,9 @@ from fanin.glm.golden.layout import pack_samples, split_ports
 from fanin.glm.run.boards import read_boards
 from fanin.hdl.boards.registers import board_registers
 from fanin.host.board import TIMEOUT, BoardClient
+from fanin.sim.glm import data
 from fanin.sim.glm.boards import REQUEST_TRIES, BoardAddress, Boards
+from tests.fanin.cli.train_nodes import GoldenNodes
 from tests.support import new_seed
 
 BOUND_S = 600
@@ -65,6 +70,7 @@ def test_boards_are_read_with_what_their_builds_say(tmp_path):
         (board("10.0.0.1", "a") * 2, "two boards have the address 10.0.0.1"),
         (board("10.0.0.1", "a") + board("10.0.0.2", "c"), "one preset, not ecp5-25, ecp5-85"),
         (board("10.0.0.1", "a") + board("10.0.0.2", "decay"), "either all boards or none .* with --l2"),
+        (board("10.0.0.1", "a") + board("10.0.0.2", "lists"), "either all boards or none .* with --sparse"),
         (board("10.0.0.1", "none"), "none: holds no board.json of fanin board build"),
         (board("10.0.0.1", "shell"), "board[0]: .*shell is a shell without a node"),
         (board("10.0.0.1", "vendor"), "board[0]: .*vendor has the node u280, which is not controlled by UDP"),
@@ -75,6 +81,7 @@ def test_a_file_that_is_wrong_is_named_with_its_cause(tmp_path, text, cause):
     build(tmp_path / "a")
     build(tmp_path / "c", preset="ecp5-25")
     build(tmp_path / "decay", l2=True)
+    build(tmp_path / "lists", sparse=True)
     build(tmp_path / "shell", preset=None)
     build(tmp_path / "vendor", preset="u280")
     with pytest.raises(InputError, match=cause.replace("[", r"\[")) as error:
@@ -190,6 +197,69 @@ def test_a_timeout_that_is_given_is_fixed(tmp_path, monkeypatch, given, most):
     assert seen == [(most, not given)]
 
 
+class GoldenBoards(Boards):
+    """Boards whose training is the golden model's."""
+
+    made: ClassVar[list] = []
+
+    def train(self, *arguments, **options):
+        self.made.append(self)
+        return GoldenNodes(self.config, workers=self.workers).train(*arguments, **options)
+
+
+@pytest.fixture
+def sparse_file(tmp_path):
+    """200 samples of 400 features, of which 6 are not zero, as LIBSVM."""
+    raw = data.synthetic("posts", data.SyntheticShape(samples=200, features=400, nonzeros=6), seed=3)
+    dump_svmlight_file(raw.features, raw.labels, str(tmp_path / "posts.svm"), zero_based=False)
+    return tmp_path / "posts.svm"
+
+
+def two_boards(tmp_path, **changes):
+    """The file of two boards of one build."""
+    build(tmp_path / "a", board="colorlight_5a75b", preset="ecp5-25", core_mhz=50, **changes)
+    return written(tmp_path, board("10.0.0.1", "a") + board("10.0.0.2", "a"))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("source", ["file", "breast_cancer"])
+def test_boards_take_the_samples_that_they_were_built_for(
+    tmp_path, monkeypatch, capsys, sparse_file, sparse, source
+):
+    path = two_boards(tmp_path, sparse=sparse)
+    monkeypatch.setattr("fanin.glm.run.setup.Boards", GoldenBoards)
+    monkeypatch.setattr("fanin.sim.glm.train.Cosim", GoldenNodes)
+    name, run = str(sparse_file if source == "file" else source), tmp_path / "run"
+    options = ["train", name, "--epochs", "2", "--lr", "2"]
+    assert main([*options, "--on", str(path), "-o", str(run)]) == 0
+    assert GoldenBoards.made[-1].config.sparse == sparse
+    out = capsys.readouterr().out
+    is_listed = sparse or source == "file"  # no word about dense samples of dense data
+    kind = "sparse" if sparse else "dense"
+    assert (f"{kind}, since the boards have {kind} nodes" in out) == is_listed
+    dense = tmp_path / "dense"
+    assert main([*options, "--sparse", "off", "--preset", "ecp5-25", "--workers", "2", "-o", str(dense)]) == 0
+    assert np.array_equal(*(np.load(folder / "model.npz")["weights"] for folder in (run, dense)))
+
+
+@pytest.mark.parametrize(("sparse", "choice", "built"), [(True, "off", "with"), (False, "on", "without")])
+def test_boards_built_for_other_samples_are_refused(tmp_path, capsys, sparse_file, sparse, choice, built):
+    path = two_boards(tmp_path, sparse=sparse)
+    command = ["train", str(sparse_file), "--on", str(path), "--sparse", choice, "-o", str(tmp_path / "run")]
+    assert main(command) == 2
+    cause = f"--sparse {choice}: {path}: the boards were built {built} --sparse"
+    assert capsys.readouterr().err == f"fanin: error: {cause}\n"
+
+
+def test_lists_larger_than_a_boards_memory_are_refused(tmp_path, capsys, monkeypatch, sparse_file):
+    path = two_boards(tmp_path, sparse=True)
+    small = replace(SPARSE_MEMORIES["ecp5-25"], list_bytes=1024)
+    monkeypatch.setattr("fanin.boards.memory.SPARSE_MEMORIES", {"ecp5-25": small})
+    assert main(["train", str(sparse_file), "--on", str(path), "-o", str(tmp_path / "run")]) == 2
+    cause = r"posts.svm: board 10.0.0.1: the list of 150 samples takes [\d,]+ bytes, their memory has 1,024: "
+    assert re.search(cause, capsys.readouterr().err)
+
+
 @contextmanager
 def simulated(*arguments):
     """``fanin board simulate`` in a process of its own, from when its boards are there."""
@@ -293,6 +363,31 @@ def test_a_board_that_is_replaced_in_mid_run_trains_on_from_the_last_state(tmp_p
     golden = tmp_path / "golden"
     assert main(f"train breast_cancer --workers 2 --preset ecp5-25 --epochs 4 -o {golden}".split()) == 0
     assert (run / "model.npz").read_bytes() == (golden / "model.npz").read_bytes()
+
+
+@pytest.mark.slow  # likewise
+def test_two_simulated_boards_train_sparse_samples(tmp_path, sparse_file):
+    """Lists and words of block RAM, through the boards' buses."""
+    found = trained(tmp_path, "colorlight_5a75b --sparse", f"{sparse_file} --lr 2")
+    assert found["bit_exact"]
+    assert found["layout"]["sparse"]
+    assert [node["words"] for node in found["counters"]] == [
+        2 * sum(words) for words in found["layout"]["words"]
+    ]
+
+
+@pytest.mark.slow  # likewise
+@pytest.mark.needs("litedram")
+def test_two_simulated_boards_train_sparse_samples_out_of_sdram(tmp_path):
+    """More words than block RAM holds."""
+    shape = data.SyntheticShape(samples=1_600, features=900, nonzeros=12)
+    raw = data.synthetic("posts", shape, seed=new_seed())
+    dump_svmlight_file(raw.features, raw.labels, str(tmp_path / "large.svm"), zero_based=False)
+    options = f"{tmp_path / 'large.svm'} --test 0 --lr 2"
+    found = trained(tmp_path, "colorlight_i9 --memory sdram --sparse", options)
+    assert found["bit_exact"]
+    words = max(max(each) for each in found["layout"]["words"])
+    assert words * 4 > SPARSE_MEMORIES["ecp5-45"].sample_bytes
 
 
 @pytest.mark.slow  # likewise

@@ -294,11 +294,6 @@ def test_auto_takes_dense_samples_where_sparse_nodes_lack_an_option(
     assert error == f"fanin: error: --sparse on: sparse nodes cannot have {name}\n"
 
 
-def test_boards_have_dense_nodes(file, tmp_path, capsys):
-    error = refused(capsys, "train", file, "--on", tmp_path / "boards.toml", "--sparse", "on")
-    assert "--sparse on: does not apply with --on" in error
-
-
 def test_auto_takes_sparse_samples_where_dense_ones_do_not_fit(
     file, expected, golden, monkeypatch, tmp_path, capsys
 ):
