@@ -68,6 +68,12 @@ def _add_glm(benchmarks: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     glm.add_argument(
         "--precision", metavar="S,S,…", help="bits of a feature in figure 14, each a curve; 4 by default"
     )
+    glm.add_argument(
+        "--rtl",
+        type=int,
+        metavar="N",
+        help="epochs of each curve of figure 14 that two sparse nodes train in RTL, too; 0 by default",
+    )
     _add_output(glm)
 
 

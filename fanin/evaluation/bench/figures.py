@@ -31,18 +31,25 @@ Drawing = tuple[list[Figure], Iterator[Result]]
 
 
 def draw(
-    number: int, folder: Path, data: Sequence[str] = (), precisions: str | None = None
+    number: int,
+    folder: Path,
+    data: Sequence[str] = (),
+    precisions: str | None = None,
+    rtl_epochs: int | None = None,
 ) -> Iterator[Result]:
     """Measure a figure, point by point; write its JSON and PNG into ``folder``.
 
     - ``number``: number of the figure in the paper.
     - ``data``: available data sets, as ``NAME=FILE``.
     - ``precisions``: bits of a feature, separated by commas; None: the default.
+    - ``rtl_epochs``: epochs of each curve of figure 14 that sparse nodes train in RTL, too; None: none.
 
     Raises InputError.
     """
     if precisions and number != LOSS_FIGURE:
         raise InputError(f"--precision: figure {number} has {DEFAULT_PRECISION} bits; only 14 takes others")
+    if rtl_epochs is not None and (number != LOSS_FIGURE or not 0 <= rtl_epochs <= losses.EPOCHS):
+        raise InputError(f"--rtl: figure {LOSS_FIGURE} takes 0 to {losses.EPOCHS} epochs, others none")
     files: dict[str, Path] = {}
     for entry in data:
         name, _, file = entry.partition("=")
@@ -55,7 +62,7 @@ def draw(
         raise InputError(f"--data {min(unknown)}: figure {number} {expected}")
     paths = outputs(f"figure{number}", folder)
     if number == LOSS_FIGURE:
-        figures, points = losses.figure_14(files, _precisions(precisions))
+        figures, points = losses.figure_14(files, _precisions(precisions), rtl_epochs or 0)
     else:
         figures, points = FIGURES[number]()
     yield from points

@@ -33,8 +33,9 @@ MAX_EXPOSED = 44  # cycles of a mini-batch beyond M·C·s + T_l + s
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
     """Yield the figures as they are measured, or a selected figure of the paper or part."""
-    if (args.data or args.precision) and not args.figure:
-        raise InputError(f"--{'data' if args.data else 'precision'}: needs --figure")
+    needs_figure = {"data": bool(args.data), "precision": bool(args.precision), "rtl": args.rtl is not None}
+    if any(needs_figure.values()) and not args.figure:
+        raise InputError(f"--{max(needs_figure, key=needs_figure.__getitem__)}: needs --figure")
     if args.part and args.figure:
         raise InputError("--part and --figure cannot be given together")
     if args.part == "memory":
@@ -44,7 +45,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
         yield from sparse.measure()
         return
     if args.figure:
-        yield from figures.draw(args.figure, args.output, args.data, args.precision)
+        yield from figures.draw(args.figure, args.output, args.data, args.precision, args.rtl)
         return
     with fresh_cache():  # no cached result may shorten the timed work
         yield from _emission()

@@ -46,6 +46,7 @@ P4SGD = (
     ("glm.figure_13.*.p4sgd_*", Origin(OriginKind.TIMED, (i.T_L,))),
     ("glm.figure_13.*", derived(i.CPU_TIME, i.GPU_TIME, i.HOST_ALLREDUCE, i.MINI_BATCHES, i.PEAKS, i.T_L)),
     ("glm.figure_14.*", Origin(OriginKind.GOLDEN)),
+    ("glm.figure_14_rtl.*", _rtl()),
     ("glm.figure_15.*", Origin(OriginKind.GOLDEN)),
     ("glm.table_4.gpusync.avazu.joules", derived(*_GPU, i.T_L, i.WATTS)),
     ("glm.table_4.gpusync.avazu.seconds", derived(*_GPU, i.T_L)),

@@ -47,7 +47,7 @@ def _loss_row(name: str, part: str, gamma: int, bits: int) -> Row:
     """Return the row of a loss after ten epochs, relative to float64's. ``part``: samples of the set in use."""
     id_prefix = f"glm.figure_14.{name}.gamma_{gamma}"
     measurement = Measurement(
-        ("bench", "glm", "--figure", "14", "--precision", "1,2,3,4,8"),
+        ("bench", "glm", "--figure", "14", "--precision", "1,2,3,4,8", "--rtl", "1"),
         ratio(f"{id_prefix}.{bits}_bits.epoch_10", f"{id_prefix}.float64.epoch_10"),
         folder=True,
         data={data_set: ("--data", f"{data_set}={{}}") for data_set in ("rcv1", "avazu")},

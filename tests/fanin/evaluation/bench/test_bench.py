@@ -7,17 +7,20 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fanin.base.errors import InputError
+from fanin.base.errors import CheckFailed, InputError
 from fanin.cli.main import main
 from fanin.evaluation.bench import allreduce, area, figures, losses, nodes
 from fanin.evaluation.bench.figure import Figure, outputs, write
 from fanin.evaluation.bench.result import Result, number
+from fanin.fixed import NO_DECAY
 from fanin.glm.facts import PRESETS, Partitioning, TrainShape
 from fanin.sim.glm.course import Timeline
+from fanin.sim.glm.data import SyntheticShape
 from fanin.sim.network import NetworkConfig
 from fanin.sim.switch.operations import OperationTimes
 from fanin.wire.aggregation import Protocol
 from tests.fanin.cli.json_page import documented
+from tests.fanin.cli.train_nodes import GoldenNodes
 
 
 @pytest.mark.parametrize(
@@ -179,6 +182,63 @@ def test_a_set_that_is_not_at_hand_is_synthetic_as_wide_and_as_sparse(monkeypatc
     assert "of 47,236 features are not 0" in note
 
 
+@pytest.fixture
+def small_rtl(monkeypatch):
+    """Figure 14 of one curve of two epochs, on 200 samples, and small nodes for it."""
+    monkeypatch.setattr(losses, "RATES", {"rcv1": (4.0,)})
+    monkeypatch.setattr(losses, "EPOCHS", 2)
+    monkeypatch.setattr(losses, "MAX_SAMPLES", 200)
+    monkeypatch.setattr(losses, "TABLE_II", {"rcv1": SyntheticShape(200, 600, 8)})
+    node = replace(PRESETS["tiny"], engines=2, depth=32, sample_fifo=256, sparse=True)
+    monkeypatch.setattr(losses, "RTL_NODE", node)
+
+
+class Nodes(GoldenNodes):
+    """Nodes with the defaults of ``Cosim.train``."""
+
+    def train(self, *arguments, **options):
+        return super().train(*arguments, decay=NO_DECAY, network=NetworkConfig(), **options)
+
+
+@pytest.mark.verilator
+def test_sparse_rtl_trains_the_first_epochs_of_a_curve_to_the_golden_bits(small_rtl, tmp_path):
+    *_, rtl = (result for result in figures.draw(14, tmp_path, rtl_epochs=2) if result.unit == "cycles")
+    assert (rtl.name, rtl.id) == (
+        "rcv1, γ=4, 4 bits: 2 epochs in RTL",
+        "glm.figure_14_rtl.rcv1.gamma_4.4_bits.cycles",
+    )
+    assert rtl.value > 2 * 25 * 4  # a word a cycle at most, and each micro-batch has some
+    note = json.loads((tmp_path / "figure14.json").read_text())["note"]
+    assert "epochs 1 to 2 of each precision also by sparse nodes, 2 of 2 engines, in RTL" in note
+
+
+@pytest.mark.parametrize(
+    ("bits", "clamps", "cause"),
+    [(1, 0, "after epoch 2 the RTL's model differs from the golden model"), (0, 3, "3 sums are clamped")],
+)
+def test_rtl_that_differs_and_sums_that_are_clamped_are_refused(
+    small_rtl, monkeypatch, tmp_path, bits, clamps, cause
+):
+    def golden(*arguments):
+        epochs = list(train(*arguments))
+        epochs[-1].model[7] ^= bits
+        return [replace(epoch, clamps=clamps * (epoch is epochs[-1])) for epoch in epochs]
+
+    train = losses._golden
+    monkeypatch.setattr(losses, "_golden", golden)
+    monkeypatch.setattr(losses, "Cosim", Nodes)
+    losses._rtl_nodes.cache_clear()
+    with pytest.raises(CheckFailed, match=f"^rcv1, γ=4, 4 bits: {cause}"):
+        list(figures.draw(14, tmp_path, rtl_epochs=2))
+    losses._rtl_nodes.cache_clear()
+
+
+@pytest.mark.parametrize("arguments", ["--figure 9 --rtl 1", "--figure 14 --rtl 11", "--figure 14 --rtl -1"])
+def test_epochs_in_rtl_are_those_of_figure_14(capsys, tmp_path, arguments):
+    assert main(["bench", "glm", *arguments.split(), "-o", str(tmp_path)]) == 2
+    assert "--rtl: figure 14 takes 0 to 10 epochs, others none" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("number", "data", "cause"),
     [
@@ -202,6 +262,7 @@ def test_data_that_a_figure_cannot_use_are_refused(capsys, tmp_path, number, dat
         ("--figure 14 --precision 4,9", "--precision 4,9: must be numbers from 1 to 8, with commas between"),
         ("--figure 14 --precision x", "--precision x: must be numbers from 1 to 8, with commas between"),
         ("--precision 4", "--precision: needs --figure"),
+        ("--rtl 0", "--rtl: needs --figure"),
     ],
 )
 def test_precisions_that_a_figure_cannot_use_are_refused(capsys, tmp_path, arguments, cause):
