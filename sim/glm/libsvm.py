@@ -27,8 +27,8 @@ def read_libsvm(path: Path, first: int | None = None) -> tuple[sparse.csr_matrix
     """Return features, labels, and the index of the first feature: 0 or 1.
 
     ``first``: that index, for a file that belongs to an earlier one; by default 0 if the file has an index 0,
-    else 1. The file may be compressed. Besides the result, memory holds ``BLOCK_BYTES`` of the file's text, or
-    its longest line. Raises InputError and FileNotFoundError.
+    else 1. The file may be compressed. Memory holds the result and ``BLOCK_BYTES`` of the file's text, or its
+    longest line. Raises InputError and FileNotFoundError.
     """
     builder, labels = CsrBuilder(np.float64), GrowingArray(np.float64)
     least, most = 1, 0

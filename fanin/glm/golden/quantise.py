@@ -89,7 +89,7 @@ def quantise(
     Returns codes, uint8 (samples, columns + bias). CSR features give CSR codes if these are smaller than an
     array, and are never made dense in float64. ``rows``: numbers of the samples, in order; None: all.
 
-    Besides features and result, memory holds a part of the samples only.
+    Memory holds features, result, and a part of the samples in float64.
     """
     if not sparse.issparse(features):
         return _quantise_dense(features, ranges, precision, bias, rows)
