@@ -155,8 +155,6 @@ def _check_options_apply(args: argparse.Namespace, board: Board) -> None:
         raise InputError(f"{board.name}: the only node is {fixed}")
     if card and args.number is not None:
         raise InputError(f"{board.name}: --number does not apply: the host sets the node's addresses")
-    if args.l2 and args.sparse:
-        raise InputError("--sparse: a sparse node cannot have --l2, which changes weights that no list names")
     if args.node == SHELL and options:
         absent, option = ("sizes", "--preset") if sizes else ("samples", "--sparse")
         if args.l2:

@@ -52,7 +52,6 @@ def test_the_list_has_every_board_with_its_preset(capsys):
             "a shell has no samples: --memory is for a node",
         ),
         ("build colorlight_i9 --sparse --node shell -o OUT", "a shell has no samples: --sparse is for a node"),
-        ("build colorlight_i9 --sparse --l2 -o OUT", "--sparse: a sparse node cannot have --l2, which changes"),
         ("build alveo_u280 --sparse -o OUT", "alveo_u280: the only node is u280 at 250 MHz"),
         ("build colorlight_i9 --l2 --node shell -o OUT", "a shell has no weights: --l2 is for a node"),
         (
