@@ -81,6 +81,14 @@ def test_durations_are_kept_by_file_and_test(tmp_path):
     assert lanes.load_durations(path) == {"tests/b.py::TestX::test_y[a::b]": 1.2}
 
 
+def test_a_fixture_keeps_the_time_of_its_build():
+    known = {"a::fixture cosim": 38.0, "a::test": 2.0, "b::test": 1.0}
+    measured = {"a::fixture cosim": 0.1, "a::fixture other": 0.2, "a::test": 0.5}
+    want = {"a::fixture cosim": 38.0, "a::fixture other": 0.2, "a::test": 0.5, "b::test": 1.0}
+    assert lanes.update_durations(known, measured) == want
+    assert lanes.update_durations(known, {"a::fixture cosim": 40.0})["a::fixture cosim"] == 40.0
+
+
 def test_shards_run_the_oldest_first_or_as_the_tree_says(tree):
     record = {str(number): {"date": f"2026-01-{number:02}"} for number in range(1, shards.COUNT)}
     assert shards.order(record, by_tree=False) == [shards.COUNT, *range(1, shards.COUNT)]
