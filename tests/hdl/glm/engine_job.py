@@ -26,7 +26,6 @@ class Job:
     planes: int
     mini_batch: int  # micro-batches
     decay: fixed.Decay | None = None  # None: of an engine without L2 regularisation
-    excused = frozenset()  # streams without a monitor
 
     @property
     def chunks(self):
@@ -206,7 +205,6 @@ def run(job, *, stall=0.3, depth=None, fifo_depth=None, seed, scale_delay=0):
         collect={"pa": micros},
         stall=stall,
         settings=job.shape,
-        excused=job.excused,
         processes=[conduct, watch_events],
         seed=seed,
         idle=100 + scale_delay + 2 * engine.fifo_depth + 5 * len(job.weights),
