@@ -223,6 +223,10 @@ def output_directory(path: Path, kind: Kind = RUN) -> Iterator[Path]:
             except BaseException as error:  # the earlier files may be deleted by now
                 _rescue(path, scratch, error)
                 raise
+    except InputError as error:
+        if str(scratch) not in str(error):
+            raise
+        raise InputError(str(error).replace(str(scratch), str(path))) from error  # a name that users know
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -239,6 +239,13 @@ def test_an_interrupted_run_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_error_names_the_file_as_users_know_it(tmp_path):
+    target = tmp_path / "run"
+    with pytest.raises(InputError) as error, output_directory(target) as folder:
+        raise InputError(f"{folder / 'model.npz'}: cannot be written: No space left on device")
+    assert str(error.value) == f"{target}/model.npz: cannot be written: No space left on device"
+
+
 def test_a_run_replaces_the_one_before(tmp_path):
     target = tmp_path / "run"
     for content in ("first", "second"):
