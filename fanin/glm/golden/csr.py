@@ -60,14 +60,16 @@ class CsrBuilder:
 
 
 def row_parts(
-    samples: sparse.csr_matrix, rows: npt.NDArray[np.int64] | None = None
+    samples: sparse.csr_matrix, rows: npt.NDArray[np.int64] | None = None, *, added: int = 0
 ) -> Iterator[sparse.csr_matrix]:
     """Yield CSR samples in parts of about ``ENTRIES_AT_ONCE`` entries; at least one part.
 
-    ``rows``: numbers of the samples, in order; None: all.
+    - ``rows``: numbers of the samples, in order; None: all.
+    - ``added``: entries that the caller adds to each sample, which count as the sample's.
     """
     count = samples.shape[0] if rows is None else len(rows)
-    step = max(1, ENTRIES_AT_ONCE * samples.shape[0] // max(samples.nnz, ENTRIES_AT_ONCE))
+    entries = samples.nnz + added * samples.shape[0]
+    step = max(1, ENTRIES_AT_ONCE * samples.shape[0] // max(entries, ENTRIES_AT_ONCE))
     for start in range(0, max(count, 1), step):
         part = slice(start, start + step)
         yield samples[part] if rows is None else samples[rows[part]]

@@ -109,7 +109,7 @@ def quantise(
             start += part.shape[0]
         return codes
     result = CsrBuilder(np.uint8)
-    for part in row_parts(features, rows):
+    for part in row_parts(features, rows, added=len(filled)):
         coded = _with_codes(part, ranges, precision)
         if len(filled):
             coded = _filled(coded, at_zero)

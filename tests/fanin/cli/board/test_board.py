@@ -59,6 +59,7 @@ def test_the_list_has_every_board_with_its_preset(capsys):
             "core-mhz must be in 10…100 for an SDRAM, not 101",
         ),
         ("build colorlight_5a75b --memory sdram --preset ecp5-45 -o OUT", "ecp5-45: about "),
+        ("build colorlight_5a75b --memory sdram --sparse -o OUT", "ecp5-25: about "),
         ("report OUT", "OUT: holds no board.json of fanin board build"),
         ("flash OUT", "OUT: holds no board.json of fanin board build"),
         ("ping 127.0.0.1:none", "'127.0.0.1:none' must be HOST or HOST:PORT"),

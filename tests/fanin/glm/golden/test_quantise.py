@@ -1,5 +1,6 @@
 """The quantiser against exact rationals, dense and sparse."""
 
+import tracemalloc
 from fractions import Fraction
 from math import floor
 
@@ -161,6 +162,25 @@ def test_chosen_rows_are_those_of_a_copy(monkeypatch, form, density):
     assert np.array_equal(got.toarray() if sparse.issparse(got) else got, expected)
     nothing = quantise(form(dense), ranges, 4, bias=True, rows=rows[:0])
     assert nothing.shape == (0, 61)
+
+
+def test_columns_whose_zeros_are_not_code_0_take_no_more_memory_than_a_part_and_the_codes(monkeypatch):
+    """5 bytes an entry of the codes; 40 columns get an entry in each sample."""
+    monkeypatch.setattr(csr, "ENTRIES_AT_ONCE", 1 << 12)
+    rng = np.random.default_rng(new_seed())
+    samples, columns, filled = 5_000, 4_000, 40
+    rows = sparse.random(samples, columns, density=0.0005, random_state=rng, format="csr")
+    low = np.zeros(columns)
+    low[:filled] = -1
+    ranges = ColumnRanges(low, np.ones(columns))
+    tracemalloc.start()
+    try:
+        codes = quantise(rows, ranges, 4, bias=True)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert codes.nnz > samples * (filled + 1)
+    assert peak < 1.3 * 5 * codes.nnz + 16 * samples + (1 << 20)
 
 
 def test_csr_samples_of_many_values_give_an_array():
