@@ -43,9 +43,9 @@ def test_nodes_train_the_golden_model_while_memory_and_network_stall(case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [*({"mode": mode} for mode in Partitioning), {"sparse": True}])
-def test_nodes_whose_weights_decay_train_the_golden_model(kind):
-    node = replace(TINY, engines=2, l2=True, **kind)
+@pytest.mark.parametrize("mode", Partitioning)
+def test_nodes_whose_weights_decay_train_the_golden_model(mode):
+    node = replace(TINY, engines=2, mode=mode, l2=True)
     decay = fixed.Decay(2, spared=21)
     job = Job(seed=new_seed(), node=node, workers=2, samples=40, batch=32, decay=decay)
     assert job.golden.model.tolist() != replace(job, decay=fixed.NO_DECAY).golden.model.tolist()
