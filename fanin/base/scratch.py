@@ -151,7 +151,7 @@ def write_files(folder: Path, contents: Mapping[str, bytes | str]) -> None:
     InputError if a file cannot be written, for instance on a full disk; the earlier files then stay.
     """
     with contextlib.ExitStack() as stack:  # leaves the contexts in reverse order
-        for name, content in reversed(contents.items()):
+        for name, content in reversed(list(contents.items())):
             file = stack.enter_context(output_file(folder / name))
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()  # a full disk is found here

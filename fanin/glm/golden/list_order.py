@@ -104,7 +104,8 @@ class Changed(NamedTuple):
     @classmethod
     def none(cls) -> Changed:
         """Return the chunks of no mini-batch."""
-        return cls(*np.zeros((3, 0), dtype=np.int64), np.zeros(0, dtype=bool))
+        empty = np.zeros(0, dtype=np.int64)
+        return cls(empty, empty, empty, empty.astype(bool))
 
     @classmethod
     def of(cls, used: Used, grid: Grid) -> Changed:
