@@ -14,7 +14,7 @@ from fanin.api.arguments import check_integers, path_of
 from fanin.api.shown import DisplayedResult
 from fanin.base.errors import InputError
 from fanin.base.scratch import write_file
-from fanin.codec.facts import CONFIGS, Bfp, Codec, CodecConfig, Inceptionn, Mode
+from fanin.codec.facts import CONFIGS, ENUMERATIONS, Bfp, Codec, CodecConfig, Half, Inceptionn, Mx, parse_member
 from fanin.codec.golden.codecs import encode, roundtrip
 from fanin.codec.golden.file import HEADER_BYTES, Header, decode_pieces
 from fanin.codec.run.measure import Meter, Row
@@ -111,7 +111,7 @@ def decompress(path: str | Path) -> Float32:
 
 
 def _configuration(codec: str | CodecConfig, parameters: dict[str, Any]) -> CodecConfig:
-    if isinstance(codec, Inceptionn | Bfp):
+    if isinstance(codec, Inceptionn | Bfp | Mx | Half):
         if parameters:
             raise InputError(
                 f"{next(iter(parameters))} is set in {codec} already; give a codec's name and its parameters"
@@ -125,14 +125,14 @@ def _configuration(codec: str | CodecConfig, parameters: dict[str, Any]) -> Code
         raise InputError(
             f"{unknown[0]} is not a parameter of {codec}; its parameters are {', '.join(asdict(kind()))}"
         )
-    mode = parameters.get("mode")
-    if mode is not None and not isinstance(mode, Mode):
-        modes = {member.name.lower(): member for member in Mode}
-        if mode not in modes:
-            raise InputError(f"mode must be one of {', '.join(modes)}, not {mode!r}")
-        parameters = parameters | {"mode": modes[mode]}
-    check_integers(**{name: value for name, value in parameters.items() if name != "mode"})
+    check_integers(**{name: value for name, value in parameters.items() if name not in ENUMERATIONS})
     try:
-        return kind(**parameters)
+        return kind(**{name: _parameter(name, value) for name, value in parameters.items()})
     except (TypeError, ValueError) as error:
         raise InputError(str(error)) from error
+
+
+def _parameter(name: str, value: Any) -> Any:
+    """Return a parameter's value; of an enumeration, also by its name. Raises ValueError for another value."""
+    is_member = name not in ENUMERATIONS or isinstance(value, ENUMERATIONS[name])
+    return value if is_member else parse_member(name, value)

@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum, StrEnum
-from typing import ClassVar
+from typing import ClassVar, Self
+
+from fanin.codec.formats import BFLOAT16, BINARY16, SCALE_BITS, Element, Minifloat, Rounding
 
 FLOAT_BITS = 32
 EXPONENT_BITS = 8
@@ -19,6 +21,7 @@ QUIET_NAN = 0x7FC00000  # the only NaN that arithmetic and BFP return
 MIN_BOUND, MAX_BOUND = 1, 15  # error bound 2^-b
 GROUPS = (8, 16)  # values of a group: a 256-bit and a 512-bit burst
 BLOCKS = (4, 8, 16, 32, 64)  # values of a BFP block
+MX_BLOCKS = (16, 32, 64)  # values of an MX block; the specification's is 32
 MIN_MANTISSA, MAX_MANTISSA = 3, 15  # bits of a BFP magnitude, its leading one among them
 MIN_EXPONENT, MAX_EXPONENT = 1, EXPONENT_BITS  # bits of a BFP block's exponent
 MAX_OFFSET = 31  # powers of two by which a narrow exponent's range can lie below IEEE 754's
@@ -41,6 +44,7 @@ class Tag(IntEnum):
 TAG_BITS = 2
 _LARGE_GROUP = 0x80  # bit of the mode's byte
 _OFFSET_AT, _NARROWER_AT = 3, 4  # bits of BFP's bytes of parameters
+_STOCHASTIC = 0x80  # bit of the second byte of parameters
 TAG_BYTES = {Tag.ZERO: 0, Tag.BITS8: 1, Tag.BITS16: 2, Tag.RAW: 4}  # bytes of the value after the tag
 SHORT_FRACTION = {Tag.BITS8: 7, Tag.BITS16: 15}  # fraction bits that a short form keeps
 
@@ -58,6 +62,9 @@ class Codec(StrEnum):
     NONE = "none"
     INCEPTIONN = "inceptionn"
     BFP = "bfp"
+    MX = "mx"
+    BF16 = "bf16"
+    FP16 = "fp16"
 
     @property
     def id(self) -> int:
@@ -229,8 +236,203 @@ class Bfp:
         return self.block * FLOAT_BITS / self.block_bits
 
 
+@dataclass(frozen=True)
+class Mx:
+    """Parameters of the OCP Microscaling formats: blocks of elements that share a power of two as scale.
+
+    - ``element``: format of an element.
+    - ``block``: values of a block. MX-compliant blocks have 32; 16 and 64 are an extension.
+    - ``rounding``: rounding of a value to an element.
+
+    Raises ValueError that names the parameter, the value and the limit.
+    """
+
+    kind: ClassVar[Codec] = Codec.MX
+
+    element: Element = Element.E4M3
+    block: int = 32
+    rounding: Rounding = Rounding.NEAREST
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.element, Element):
+            raise ValueError(f"element must be one of {', '.join(Element)}, not {self.element!r}")
+        if self.block not in MX_BLOCKS:
+            raise ValueError(f"block must be one of {', '.join(map(str, MX_BLOCKS))}, not {self.block!r}")
+        _check_rounding(self.rounding)
+
+    def __str__(self) -> str:
+        return f"{self.kind}, {self.element}, block {self.block}{_rounding_suffix(self.rounding)}"
+
+    def pack(self) -> bytes:
+        """Return the two bytes of parameters for a file's header and the ring's: block; number of the element,
+        with bit 7 set for stochastic rounding.
+        """
+        return bytes([self.block, self.element.id | _pack_rounding(self.rounding)])
+
+    @classmethod
+    def unpack(cls, parameters: Sequence[int]) -> Mx:
+        """Return the codec of two such bytes. Raises ValueError for invalid parameters."""
+        block, second = parameters
+        number = second & ~_STOCHASTIC
+        if number >= len(Element):
+            raise ValueError(f"number of an element must be below {len(Element)}, not {number}")
+        return cls(element=list(Element)[number], block=block, rounding=_unpack_rounding(second))
+
+    def stream_limits(self, count: int) -> tuple[int, int]:
+        """Return the least and most bytes of the stream of ``count`` values; they are equal."""
+        size = -(-count // self.block) * self.block_bits // 8
+        return size, size
+
+    def check_frame(self, *, lanes: int, frame_values: int) -> None:
+        """Raise ValueError unless a frame of ``frame_values`` values is a whole number of blocks."""
+        if frame_values % self.block:
+            raise ValueError(f"block must divide a frame's {frame_values} values, not be {self.block!r}")
+
+    def max_word_bytes(self, lanes: int) -> int:
+        """Return the most bytes of a word on the link: at most those of the values themselves."""
+        return lanes * FLOAT_BITS // 8
+
+    @property
+    def code_bits(self) -> int:
+        """Bits of an element."""
+        return self.element.format.bits
+
+    @property
+    def block_bits(self) -> int:
+        """Bits of a block: its scale and its elements; whole bytes."""
+        return SCALE_BITS + self.block * self.code_bits
+
+    @property
+    def ratio(self) -> float:
+        """Compression ratio, the same for all data."""
+        return self.block * FLOAT_BITS / self.block_bits
+
+
+@dataclass(frozen=True)
+class Half:
+    """Parameters of a codec of 16-bit floating-point values; base of ``Bf16`` and ``Fp16``.
+
+    ``rounding``: rounding of a binary32 value. Raises ValueError for one that is no ``Rounding``.
+    """
+
+    kind: ClassVar[Codec]
+    format: ClassVar[Minifloat]
+
+    rounding: Rounding = Rounding.NEAREST
+
+    def __post_init__(self) -> None:
+        _check_rounding(self.rounding)
+
+    def __str__(self) -> str:
+        return f"{self.kind}{_rounding_suffix(self.rounding)}"
+
+    def pack(self) -> bytes:
+        """Return the two bytes of parameters for a file's header and the ring's: 0; bit 7 set for stochastic
+        rounding.
+        """
+        return bytes([0, _pack_rounding(self.rounding)])
+
+    @classmethod
+    def unpack(cls, parameters: Sequence[int]) -> Self:
+        """Return the codec of two such bytes. Raises ValueError for invalid parameters."""
+        first, second = parameters
+        if first or second & ~_STOCHASTIC:
+            raise ValueError(f"parameters must be 0 and 0 or {_STOCHASTIC}, not {first} and {second}")
+        return cls(rounding=_unpack_rounding(second))
+
+    def stream_limits(self, count: int) -> tuple[int, int]:
+        """Return the least and most bytes of the stream of ``count`` values; they are equal."""
+        size = count * self.code_bits // 8
+        return size, size
+
+    def check_frame(self, *, lanes: int, frame_values: int) -> None:
+        """Accept every frame: values are coded separately."""
+
+    def max_word_bytes(self, lanes: int) -> int:
+        """Return the most bytes of a word on the link: at most those of the values themselves."""
+        return lanes * FLOAT_BITS // 8
+
+    @property
+    def code_bits(self) -> int:
+        """Bits of a value on the link."""
+        return self.format.bits
+
+    @property
+    def ratio(self) -> float:
+        """Compression ratio, the same for all data."""
+        return FLOAT_BITS / self.code_bits
+
+
+@dataclass(frozen=True)
+class Bf16(Half):
+    """Parameters of bfloat16: the upper half of a binary32 value, rounded."""
+
+    kind: ClassVar[Codec] = Codec.BF16
+    format: ClassVar[Minifloat] = BFLOAT16
+
+
+@dataclass(frozen=True)
+class Fp16(Half):
+    """Parameters of IEEE 754's binary16."""
+
+    kind: ClassVar[Codec] = Codec.FP16
+    format: ClassVar[Minifloat] = BINARY16
+
+
+def _check_rounding(rounding: Rounding) -> None:
+    if not isinstance(rounding, Rounding):
+        names = " or ".join(each.name.lower() for each in Rounding)
+        raise ValueError(f"rounding must be {names}, not {rounding!r}")
+
+
+def _rounding_suffix(rounding: Rounding) -> str:
+    return f", {rounding.name.lower()}" if rounding is Rounding.STOCHASTIC else ""
+
+
+def _pack_rounding(rounding: Rounding) -> int:
+    return _STOCHASTIC if rounding is Rounding.STOCHASTIC else 0
+
+
+def _unpack_rounding(second: int) -> Rounding:
+    return Rounding.STOCHASTIC if second & _STOCHASTIC else Rounding.NEAREST
+
+
 #: A codec with its parameters.
-CodecConfig = Inceptionn | Bfp
+CodecConfig = Inceptionn | Bfp | Mx | Bf16 | Fp16
 
 #: Each codec's class, by its kind.
-CONFIGS: dict[Codec, type[CodecConfig]] = {config.kind: config for config in (Inceptionn, Bfp)}
+CONFIGS: dict[Codec, type[CodecConfig]] = {config.kind: config for config in (Inceptionn, Bfp, Mx, Bf16, Fp16)}
+
+#: Codecs that have a parameter, by the parameter's name.
+OWNERS: dict[str, tuple[Codec, ...]] = {
+    name: tuple(kind for kind, config in CONFIGS.items() if name in {field.name for field in fields(config)})
+    for name in dict.fromkeys(field.name for config in CONFIGS.values() for field in fields(config))
+}
+
+#: Parameters that are members of an enumeration, which options call by their names in lower case.
+ENUMERATIONS: dict[str, type[Mode | Element | Rounding]] = {
+    "mode": Mode,
+    "element": Element,
+    "rounding": Rounding,
+}
+
+
+def member_names(parameter: str) -> tuple[str, ...]:
+    """Return the names in lower case of the values that a parameter of ``ENUMERATIONS`` can have."""
+    return tuple(member.name.lower() for member in ENUMERATIONS[parameter])
+
+
+def parse_member(parameter: str, name: str) -> Mode | Element | Rounding:
+    """Return the value of a parameter of ``ENUMERATIONS`` by its name.
+
+    Raises ValueError that lists the names.
+    """
+    names = member_names(parameter)
+    if name not in names:
+        raise ValueError(f"{parameter} must be one of {', '.join(names)}, not {name!r}")
+    return ENUMERATIONS[parameter][name.upper()]
+
+
+def is_stochastic(config: CodecConfig) -> bool:
+    """Return whether the codec rounds stochastically, so that its encoder takes a seed."""
+    return getattr(config, "rounding", Rounding.NEAREST) is Rounding.STOCHASTIC

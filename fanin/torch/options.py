@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin.base.errors import InputError
-from fanin.codec.facts import CONFIGS, Codec, CodecConfig, Inceptionn, Mode
+from fanin.codec.facts import CONFIGS, ENUMERATIONS, OWNERS, Codec, CodecConfig, Inceptionn, parse_member
 from fanin.link import LinkConfig
 from fanin.p4.aggregation import ProgramConfig
 from fanin.ring.facts import MAX_NODES, PRESETS, RingConfig
@@ -153,9 +153,8 @@ class Options:
             raise InputError(f"{VARIABLE}={text}: {error}") from error
 
 
-_PARAMETERS = {name: kind for kind, codec in CONFIGS.items() for name in (f.name for f in fields(codec))}
-del _PARAMETERS["group"]  # always the preset's lanes
-_NAMES = {field.name for field in fields(Options)} | set(_PARAMETERS)
+_PARAMETERS = set(OWNERS) - {"group"}  # the group is always the preset's lanes
+_NAMES = {field.name for field in fields(Options)} | _PARAMETERS
 _FORM = ", ".join(f"{name}=…" for name in sorted(_NAMES - {"run"}))
 
 
@@ -164,22 +163,19 @@ def _codec(texts: dict[str, str]) -> CodecConfig | None:
     name = texts.pop("codec", Codec.NONE.value)
     if name not in list(Codec):
         raise ValueError(f"codec must be one of {', '.join(Codec)}, not {name!r}")
-    parameters = {key: texts.pop(key) for key in _PARAMETERS if key in texts}
+    parameters = {key: texts.pop(key) for key in OWNERS if key in _PARAMETERS & texts.keys()}
     for key in parameters:
-        if _PARAMETERS[key] != name:
-            raise ValueError(f"{key} is a parameter of {_PARAMETERS[key]}, not of {name}")
+        if name not in OWNERS[key]:
+            raise ValueError(f"{key} is a parameter of {' and '.join(OWNERS[key])}, not of {name}")
     if name == Codec.NONE:
         return None
     values: dict[str, Any] = {key: _parameter(key, value) for key, value in parameters.items()}
     return CONFIGS[Codec(name)](**values)
 
 
-def _parameter(name: str, value: str) -> int:
-    if name == "mode":
-        modes = {mode.name.lower(): mode for mode in Mode}
-        if value not in modes:
-            raise ValueError(f"mode must be one of {', '.join(modes)}, not {value!r}")
-        return modes[value]
+def _parameter(name: str, value: str) -> int | str:
+    if name in ENUMERATIONS:
+        return parse_member(name, value)
     match = re.fullmatch(r"2\^-(\d+)" if name == "bound" else r"(\d+)", value)
     if not match:
         form = "a power of two as 2^-10" if name == "bound" else "a whole number"

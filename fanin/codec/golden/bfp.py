@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from fanin.base.errors import InputError
 from fanin.codec.facts import FRACTION_BITS, QUIET_NAN, SPECIAL_EXPONENT, Bfp
+from fanin.codec.golden.rounding import round_nearest
 
 UInt8 = npt.NDArray[np.uint8]
 UInt32 = npt.NDArray[np.uint32]
@@ -37,7 +38,7 @@ def compress(values: Float32, config: Bfp) -> tuple[UInt8, UInt32]:
     significand = np.where(exponent > 0, 1 << FRACTION_BITS | fraction, 0)  # subnormals are flushed
     # -1 for values above the range: that is enough for them to saturate.
     distance = np.clip(shared - exponent, -1, _MAX_DISTANCE)
-    magnitude = _round_shifted(significand, FRACTION_BITS + 1 - config.mantissa + distance)
+    magnitude = round_nearest(significand, FRACTION_BITS + 1 - config.mantissa + distance)
     infinity = 1 << config.mantissa - 1
     limit = np.where(largest == SPECIAL_EXPONENT, infinity - 1, 2 * infinity - 1)
     magnitude = np.minimum(magnitude, limit)
@@ -47,14 +48,6 @@ def compress(values: Float32, config: Bfp) -> tuple[UInt8, UInt32]:
     codes = sign << config.mantissa | magnitude
     exponent_codes = np.where(largest == SPECIAL_EXPONENT, config.special, finite - config.lowest)
     return exponent_codes.reshape(-1).astype(np.uint8), codes.reshape(-1).astype(np.uint32)
-
-
-def _round_shifted(significand: npt.NDArray[np.int64], shift: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return ``significand`` · 2^-shift rounded to the nearest integer, ties to even."""
-    quotient = significand >> shift
-    remainder = significand - (quotient << shift)
-    half = np.int64(1) << shift - 1
-    return quotient + ((remainder > half) | (remainder == half) & (quotient & 1 == 1))
 
 
 def decompress(exponents: UInt8, codes: UInt32, config: Bfp) -> Float32:

@@ -8,13 +8,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec.facts import Codec, CodecConfig
-from fanin.codec.golden import bfp, inceptionn
+from fanin.codec.facts import Codec, CodecConfig, is_stochastic
+from fanin.codec.golden import bfp, half, inceptionn, mx
 
 Float32 = npt.NDArray[np.float32]
 
 #: Golden models; each has ``encode``, ``decode``, ``decode_prefix`` and ``roundtrip``.
-MODELS: dict[Codec, ModuleType] = {Codec.INCEPTIONN: inceptionn, Codec.BFP: bfp}
+MODELS: dict[Codec, ModuleType] = {
+    Codec.INCEPTIONN: inceptionn,
+    Codec.BFP: bfp,
+    Codec.MX: mx,
+    Codec.BF16: half,
+    Codec.FP16: half,
+}
 
 
 def _model(config: CodecConfig) -> Any:
@@ -23,9 +29,16 @@ def _model(config: CodecConfig) -> Any:
     return MODELS[config.kind]
 
 
-def encode(values: Float32, config: CodecConfig) -> bytes:
-    """Return the stream of ``values``, without a header."""
-    stream: bytes = _model(config).encode(values, config)
+def _seed(config: CodecConfig, seed: int) -> dict[str, int]:
+    return {"seed": seed} if is_stochastic(config) else {}
+
+
+def encode(values: Float32, config: CodecConfig, seed: int = 1) -> bytes:
+    """Return the stream of ``values``, without a header.
+
+    ``seed``: start of the random bits of stochastic rounding, 1 to 2^32 - 1; other codecs ignore it.
+    """
+    stream: bytes = _model(config).encode(values, config, **_seed(config, seed))
     return stream
 
 
@@ -41,9 +54,12 @@ def decode_prefix(stream: bytes, count: int, config: CodecConfig) -> tuple[Float
     return values, consumed
 
 
-def roundtrip(values: Float32, config: CodecConfig | None) -> Float32:
-    """Return ``values`` as the next node receives them; unchanged without a codec."""
+def roundtrip(values: Float32, config: CodecConfig | None, seed: int = 1) -> Float32:
+    """Return ``values`` as the next node receives them; unchanged without a codec.
+
+    ``seed`` as for ``encode``.
+    """
     if config is None:
         return values
-    received: Float32 = _model(config).roundtrip(values, config)
+    received: Float32 = _model(config).roundtrip(values, config, **_seed(config, seed))
     return received

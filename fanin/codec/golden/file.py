@@ -66,7 +66,7 @@ class Header:
 def _unpack_parameters(codec: int, parameters: bytes) -> CodecConfig:
     config_by_id = {config.kind.id: config for config in CONFIGS.values()}
     if codec not in config_by_id:
-        names = " and ".join(f"{number} ({config.kind})" for number, config in config_by_id.items())
+        names = ", ".join(f"{number} ({config.kind})" for number, config in config_by_id.items())
         raise InputError(f"has codec {codec}; known are {names}")
     try:
         return config_by_id[codec].unpack(parameters)

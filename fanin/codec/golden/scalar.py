@@ -1,7 +1,7 @@
 """Second implementation of the codecs, value by value from their description, to check the NumPy models.
 
 This implementation is slow and plain, and shares only the parameters with NumPy and RTL. INCEPTIONN is the text
-of algorithms 2 and 3 on strings of bits; BFP uses exact fractions.
+of algorithms 2 and 3 on strings of bits; BFP uses exact fractions. ``scalar_minifloat`` has the other codecs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import struct
 from collections.abc import Sequence
 from fractions import Fraction
 
-from fanin.codec.facts import Bfp, CodecConfig, Inceptionn, Mode
+from fanin.codec.facts import Bfp, CodecConfig, Half, Inceptionn, Mode, Mx
+from fanin.codec.golden.scalar_minifloat import half_encode, half_roundtrip, mx_encode, mx_roundtrip
 
 _NAN, _INFINITY = "nan", "infinity"
 
@@ -135,21 +136,29 @@ def bfp_roundtrip(values: Sequence[int], config: Bfp) -> list[int]:
     return decoded
 
 
-def encode(values: Sequence[int], config: CodecConfig) -> bytes:
-    """Return the stream of values of either codec."""
+def encode(values: Sequence[int], config: CodecConfig, seed: int = 1) -> bytes:
+    """Return the stream of values of any codec; ``seed`` starts the random bits of stochastic rounding."""
     match config:
         case Inceptionn():
             return inceptionn_encode(values, config)
         case Bfp():
             return bfp_encode(values, config)
+        case Mx():
+            return mx_encode(values, config, seed)
+        case Half():
+            return half_encode(values, config, seed)
     raise ValueError(f"codec {config.kind} has no scalar reading")
 
 
-def roundtrip(values: Sequence[int], config: CodecConfig) -> list[int]:
-    """Return values as the receiver decodes them, for either codec."""
+def roundtrip(values: Sequence[int], config: CodecConfig, seed: int = 1) -> list[int]:
+    """Return values as the receiver decodes them, for any codec; ``seed`` as for ``encode``."""
     match config:
         case Inceptionn():
             return inceptionn_roundtrip(values, config)
         case Bfp():
             return bfp_roundtrip(values, config)
+        case Mx():
+            return mx_roundtrip(values, config, seed)
+        case Half():
+            return half_roundtrip(values, config, seed)
     raise ValueError(f"codec {config.kind} has no scalar reading")

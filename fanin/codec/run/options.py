@@ -12,6 +12,7 @@ from fanin.base.errors import InputError
 from fanin.codec.facts import (
     BLOCKS,
     CONFIGS,
+    ENUMERATIONS,
     GROUPS,
     MAX_BOUND,
     MAX_EXPONENT,
@@ -20,19 +21,22 @@ from fanin.codec.facts import (
     MIN_BOUND,
     MIN_EXPONENT,
     MIN_MANTISSA,
+    MX_BLOCKS,
+    OWNERS,
     Bfp,
     Codec,
     CodecConfig,
     Inceptionn,
-    Mode,
+    Mx,
+    member_names,
+    parse_member,
 )
 from fanin.runs.option import Group, Options, option
 
 CODECS = tuple(kind.value for kind in CONFIGS)
-MODES = tuple(mode.name.lower() for mode in Mode)
+MODES = member_names("mode")
 CODEC = Group("codec")
-_OWNERS = {field.name: kind for kind, config in CONFIGS.items() for field in fields(config)}
-PARAMETERS = tuple(_OWNERS)  #: names of the parameters of all codecs
+PARAMETERS = tuple(OWNERS)  #: names of the parameters of all codecs
 
 
 def bound_text(bound: int) -> str:
@@ -62,7 +66,11 @@ class CodecOptions(Options):
         default_text=str(Inceptionn.group),
     )
     block: int | None = option(
-        CODEC, None, f"values of a BFP block, {_join_numbers(BLOCKS)}", "N", default_text=str(Bfp.block)
+        CODEC,
+        None,
+        f"values of a block: {_join_numbers(BLOCKS)} of BFP, {_join_numbers(MX_BLOCKS)} of MX",
+        "N",
+        default_text=f"BFP: {Bfp.block}, MX: {Mx.block}",
     )
     mantissa: int | None = option(
         CODEC,
@@ -84,6 +92,16 @@ class CodecOptions(Options):
         f"powers of two by which an exponent of less than {MAX_EXPONENT} bits is lowered, 0 to {MAX_OFFSET}",
         "O",
         default_text=str(Bfp.offset),
+    )
+    element: str | None = option(
+        CODEC, None, "format of MX's elements", choices=member_names("element"), default_text=str(Mx.element)
+    )
+    rounding: str | None = option(
+        CODEC,
+        None,
+        "rounding of MX, BF16 and FP16",
+        choices=member_names("rounding"),
+        default_text=Mx.rounding.name.lower(),
     )
 
 
@@ -109,12 +127,12 @@ def parameters_of(codec: str | None, values: Values) -> dict[str, Any]:
     """Return the parameters that are not None by name. Raises InputError for a parameter of another codec."""
     parameters = {name: getattr(values, name) for name in PARAMETERS if getattr(values, name) is not None}
     for name in parameters:
-        if codec not in (None, _OWNERS[name]):
-            raise InputError(f"--{name} is a parameter of {_OWNERS[name]}, not of {codec}")
+        if codec not in (None, *OWNERS[name]):
+            raise InputError(f"--{name} is a parameter of {' and '.join(OWNERS[name])}, not of {codec}")
     if "bound" in parameters:
         parameters["bound"] = parse_bound(parameters["bound"])
-    if "mode" in parameters:
-        parameters["mode"] = Mode[parameters["mode"].upper()]
+    for name in parameters.keys() & ENUMERATIONS:
+        parameters[name] = parse_member(name, parameters[name])
     return parameters
 
 
@@ -144,6 +162,7 @@ def optional_configuration(codec: str | None, values: Values, *, group: int | No
 def as_options(config: CodecConfig) -> dict[str, str | int]:
     """Return the parameters of a codec by name, in the form of options."""
     options = {field.name: getattr(config, field.name) for field in fields(config)}
+    options |= {name: options[name].name.lower() for name in options.keys() & ENUMERATIONS}
     if isinstance(config, Inceptionn):
-        options |= {"bound": bound_text(config.bound), "mode": config.mode.name.lower()}
+        options["bound"] = bound_text(config.bound)
     return options

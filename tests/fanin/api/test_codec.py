@@ -64,7 +64,7 @@ def test_float64_and_integers_become_float32():
 @pytest.mark.parametrize(
     ("values", "codec", "parameters", "message"),
     [
-        ([1.0], "gzip", {}, "codec must be one of inceptionn, bfp, not 'gzip'"),
+        ([1.0], "gzip", {}, "codec must be one of inceptionn, bfp, mx, bf16, fp16, not 'gzip'"),
         (
             [1.0],
             "bfp",

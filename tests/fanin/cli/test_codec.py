@@ -102,7 +102,7 @@ def test_bounds_are_powers_of_two():
         (["--codec", "gzip"], "argument --codec: invalid choice: 'gzip'"),
         (["--codec", "inceptionn", "--bound", "0.3"], "--bound 0.3: must be a power of two, 2^-15 to 2^-1"),
         (["--codec", "inceptionn", "--group", "9"], "argument --group: invalid choice: 9"),
-        (["--codec", "inceptionn", "--block", "16"], "--block is a parameter of bfp, not of inceptionn"),
+        (["--codec", "inceptionn", "--block", "16"], "--block is a parameter of bfp and mx, not of inceptionn"),
         (["--codec", "bfp", "--mode", "strict"], "--mode is a parameter of inceptionn, not of bfp"),
         (["--codec", "bfp", "--block", "5"], "block must be one of 4, 8, 16, 32, 64, not 5"),
         (["--codec", "bfp", "--mantissa", "2"], "mantissa must be 3 to 15 bits, not 2"),
@@ -163,7 +163,7 @@ def test_bad_compressed_files_are_refused(capsys, values, tmp_path):
     assert refused(b"fanc" + good[4:]) == "is not a file of fanin codec: it begins with b'fanc', not b'FANC'"
     assert refused(good[:15]) == "ends after 15 bytes, within its header of 16"
     assert refused(patched(4, 2)) == "has version 2 of the file format; this is version 1"
-    assert refused(patched(5, 3)) == "has codec 3; known are 1 (inceptionn) and 2 (bfp)"
+    assert refused(patched(5, 6)) == "has codec 6; known are 1 (inceptionn), 2 (bfp), 3 (mx), 4 (bf16), 5 (fp16)"
     assert refused(patched(6, 16)).startswith("has invalid parameters: bound must be from")
     assert refused(patched(7, 2)).startswith("has invalid parameters: 2 is not a valid Mode")
     assert refused(patched(5, 2, 17)).startswith("has invalid parameters: block must be one of")

@@ -50,7 +50,7 @@ def test_what_is_understood(monkeypatch, text, options):
             "collective=switch,preset=tiny",
             "preset must not be given with a switch, not 'tiny': it is for ring nodes",
         ),
-        ("codec=zip", "codec must be one of none, inceptionn, bfp, not 'zip'"),
+        ("codec=zip", "codec must be one of none, inceptionn, bfp, mx, bf16, fp16, not 'zip'"),
         ("codec=bfp,bound=2^-6", "bound is a parameter of inceptionn, not of bfp"),
         ("mantissa=6", "mantissa is a parameter of bfp, not of none"),
         ("codec=bfp,mantissa=99", "mantissa must be 3 to 15 bits, not 99"),
