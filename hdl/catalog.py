@@ -16,7 +16,7 @@ from fanin.base.errors import InputError
 from fanin.cnn.examples import EXAMPLES
 from fanin.cnn.facts import Network
 from fanin.cnn.memory import MemoryMap
-from fanin.codec.facts import MAX_FRAME, Bfp, Codec, CodecConfig, Inceptionn
+from fanin.codec.facts import CONFIGS, MAX_FRAME, Bfp, Codec, CodecConfig, Inceptionn
 from fanin.fixed import VALUE_BITS
 from fanin.glm.facts import PRESETS, GlmConfig
 from fanin.hdl.aggregation.receive import FrameReceiver
@@ -28,6 +28,7 @@ from fanin.hdl.bus.svd import cmsis_svd
 from fanin.hdl.codec.bfp import BfpCompressor, BfpDecompressor
 from fanin.hdl.codec.inceptionn.compressor import InceptionnCompressor
 from fanin.hdl.codec.inceptionn.decompressor import InceptionnDecompressor
+from fanin.hdl.codec.make import check_rtl
 from fanin.hdl.codec.nic.nic import InceptionnNic
 from fanin.hdl.codec.nic.registers import nic_registers
 from fanin.hdl.emission import kept_verilog
@@ -151,6 +152,8 @@ def _ring_parameters(config: GlmConfig) -> Parameters:
 
 
 def _ring_config(*, codec: Codec, **parameters: int) -> RingConfig:
+    if codec not in (Codec.NONE, Codec.INCEPTIONN, Codec.BFP):
+        check_rtl(CONFIGS[codec]())
     bfp = {name: parameters.pop(name) for name in vars(Bfp())}
     chosen: CodecConfig | None = Bfp(**bfp) if codec is Codec.BFP else None
     if codec is Codec.INCEPTIONN:

@@ -16,6 +16,7 @@ RANDOM_BITS = 8  # for each value
 #: s[n + tap] for these taps. The polynomial x^32 + x^22 + x^2 + x + 1 is primitive, so the period is 2^32 - 1.
 LFSR_BITS = 32
 LFSR_TAPS = (0, 1, 2, 22)
+MAX_ROUNDING_SEED = (1 << LFSR_BITS) - 1  # seeds are 1 to this
 LFSR_WARM_UP = 1024  # bits that are skipped after a seed, so that small seeds give random bits, too
 
 

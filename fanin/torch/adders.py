@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
@@ -10,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.codec.facts import SPECIAL_EXPONENT
-from fanin.codec.golden.codecs import roundtrip
+from fanin.codec.golden.codecs import RoundTrips
+from fanin.codec.golden.rounding import derived_seed
 from fanin.golden import scaled
 from fanin.ring.golden.all_reduce import padded_to_words, slice_total, slices_by_owner
 from fanin.torch.options import Options
@@ -41,7 +41,7 @@ class GoldenRing:
 
     def __init__(self, options: Options, wire: Wire):
         self._config, self._wire = options.ring, wire
-        self._hop = partial(roundtrip, config=options.codec)
+        self._hop = RoundTrips(options.codec, derived_seed(1, wire.rank))
 
     def all_reduce(self, vector: Float32) -> Sum:
         """Return the sum of :func:`fanin.ring.golden.all_reduce.all_reduce`.

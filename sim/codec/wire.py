@@ -9,8 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec.facts import FLOAT_BITS, TAG_BYTES, Bfp, CodecConfig, Inceptionn, Tag
-from fanin.codec.golden import bfp, inceptionn
+from fanin.codec.facts import FLOAT_BITS, TAG_BYTES, Bfp, CodecConfig, Half, Inceptionn, Mx, Tag
+from fanin.codec.golden import inceptionn
+from fanin.codec.golden.codecs import roundtrip
+from fanin.codec.golden.rounding import derived_seed
 
 Float32 = npt.NDArray[np.float32]
 
@@ -45,8 +47,10 @@ class Transfer(NamedTuple):
     forms: tuple[int, ...] = (0,) * len(Tag)
 
 
-def transfer(values: Float32, codec: AnyCodec) -> Transfer:
-    """Send a vector once. Raises ValueError for a codec without bytes on the wire."""
+def transfer(values: Float32, codec: AnyCodec, seed: int = 1) -> Transfer:
+    """Send a vector once; ``seed`` is that of stochastic rounding. Raises ValueError for a codec without bytes
+    on the wire.
+    """
     match codec:
         case None:
             return Transfer(values, values.nbytes)
@@ -60,9 +64,9 @@ def transfer(values: Float32, codec: AnyCodec) -> Transfer:
             groups = -(-values.size // codec.group)
             size = groups * codec.tag_bytes + int(forms @ _TAG_BYTES)
             return Transfer(received, size, tuple(forms.tolist()))
-        case Bfp():
-            blocks = -(-values.size // codec.block)
-            return Transfer(bfp.roundtrip(values, codec), -(-blocks * codec.block_bits // 8))
+        case Bfp() | Mx() | Half():
+            size, _ = codec.stream_limits(values.size)
+            return Transfer(roundtrip(values, codec, seed), size)
     raise ValueError(f"codec {codec.kind} has no bytes on the wire")
 
 
@@ -94,13 +98,18 @@ class LegBytes:
 
 @dataclass
 class Traffic:
-    """Bytes of the messages of all nodes together, by leg, without headers."""
+    """Bytes of the messages of all nodes together, by leg, without headers.
+
+    ``sends``: number of vectors sent, from which each has other random bits.
+    """
 
     legs: dict[str, LegBytes] = field(default_factory=dict)
+    sends: int = field(default=0, compare=False)
 
     def send(self, leg: str, values: Float32, codec: AnyCodec = None, *, times: int = 1) -> Float32:
         """Count a vector that is sent ``times`` times; return the received values."""
-        received = transfer(values, codec)
+        self.sends += 1
+        received = transfer(values, codec, derived_seed(1, self.sends))
         forms = tuple(times * count for count in received.forms)
         sent = LegBytes(times * values.nbytes, times * received.size, forms)
         self.legs[leg] = sum_legs([self.legs.get(leg, LegBytes()), sent])

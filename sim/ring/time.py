@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec.facts import Bfp, Codec, Inceptionn
+from fanin.codec.facts import Bfp, Codec, Half, Inceptionn, Mx
 from fanin.codec.golden import inceptionn
 from fanin.hdl.ring.registers import ACK_DELAY
 from fanin.link import LinkConfig
@@ -30,6 +30,7 @@ _END = 80  # cycles of the last word into memory
 _PIPELINE = 22  # cycles of a frame's first word from receive buffer to replay buffer, and of the link's logic
 
 _CODING = {Codec.BFP: 16, Codec.INCEPTIONN: 19}  # latency of decoder and encoder; an added word passes both
+_CODING |= dict.fromkeys((Codec.MX, Codec.BF16, Codec.FP16), _CODING[Codec.BFP])  # no RTL yet: assumed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,9 +85,8 @@ class RingTime:
         match codec:
             case None:
                 size: float = self.beat_bytes
-            case Bfp():
-                blocks = -(-words * self.config.lanes // codec.block)
-                size = blocks * codec.block_bits / 8 / words
+            case Bfp() | Mx() | Half():
+                size = codec.stream_limits(words * self.config.lanes)[1] / words
             case Inceptionn():
                 size = self.beat_bytes if self.word_bytes is None else self.word_bytes
             case _:

@@ -12,6 +12,7 @@ from fanin.base.errors import InputError
 from fanin.base.scratch import output_file
 from fanin.cli.codec.options import add_codec
 from fanin.codec.facts import CodecConfig
+from fanin.codec.formats import MAX_ROUNDING_SEED
 from fanin.codec.run.options import configuration, parameters_of
 from fanin.runs.output import add_json, check_writable, print_json
 
@@ -28,6 +29,9 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "bytes that says how (docs/systems/codec.md).",
     )
     add_codec(encode, required=True)
+    encode.add_argument(
+        "--seed", type=int, default=1, metavar="S", help="seed of stochastic rounding (default: 1)"
+    )
     encode.set_defaults(run=run_encode)
     decode = parts.add_parser(
         "decode",
@@ -47,14 +51,19 @@ def run_encode(args: argparse.Namespace) -> int:
     """Compress IN to OUT, without holding all values in memory."""
     from fanin.codec.golden.codecs import encode
     from fanin.codec.golden.file import Header
+    from fanin.codec.golden.rounding import advance
     from fanin.codec.run.values import open_values
 
     config = configuration(args.codec, args)
+    if not 1 <= args.seed <= MAX_ROUNDING_SEED:
+        raise InputError(f"--seed {args.seed}: must be 1 to {MAX_ROUNDING_SEED:,}")
     check_writable(args.output)
     with open_values(args.input) as (parts, count), output_file(args.output) as file:
         file.write(Header(config, count).pack())
+        seed = args.seed
         for part in parts:
-            file.write(encode(part, config))
+            file.write(encode(part, config, seed))
+            seed = advance(seed, len(part))
         size = file.tell()
     ratio = 4 * count / size
     if args.json:

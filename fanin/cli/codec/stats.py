@@ -8,7 +8,20 @@ from pathlib import Path
 
 from fanin.base.errors import InputError
 from fanin.cli.options import add_selected_options
-from fanin.codec.facts import FLOAT_BITS, Bfp, CodecConfig, Inceptionn, Mode
+from fanin.codec.facts import (
+    FLOAT_BITS,
+    MX_BLOCKS,
+    Bf16,
+    Bfp,
+    CodecConfig,
+    Fp16,
+    Inceptionn,
+    Mode,
+    Mx,
+    Rounding,
+    parse_member,
+)
+from fanin.codec.formats import Element
 from fanin.codec.run.options import MODES, PARAMETERS, CodecOptions, parse_bound
 from fanin.runs.output import add_json, print_json
 
@@ -61,6 +74,16 @@ def _configurations(args: argparse.Namespace) -> list[CodecConfig]:
     group = args.group or Inceptionn().group
     options = {name: getattr(args, name) for name in vars(Bfp()) if getattr(args, name) is not None}
     try:
-        return [*(Inceptionn(bound, mode, group) for mode in modes for bound in bounds), Bfp(**options)]
+        inceptionn = [Inceptionn(bound, mode, group) for mode in modes for bound in bounds]
+        return [*inceptionn, Bfp(**options), *_narrow_configurations(args)]
     except ValueError as error:
         raise InputError(str(error)) from error
+
+
+def _narrow_configurations(args: argparse.Namespace) -> list[CodecConfig]:
+    """Return MX with the chosen element or all of them, BF16 and FP16. A block that MX lacks is BFP's alone."""
+    elements = [Element(args.element)] if args.element else list(Element)
+    block = args.block if args.block in MX_BLOCKS else Mx.block
+    rounding = parse_member("rounding", args.rounding) if args.rounding else Rounding.NEAREST
+    assert isinstance(rounding, Rounding)
+    return [*(Mx(element, block, rounding) for element in elements), Bf16(rounding), Fp16(rounding)]

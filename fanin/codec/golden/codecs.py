@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from fanin.codec.facts import Codec, CodecConfig, is_stochastic
 from fanin.codec.golden import bfp, half, inceptionn, mx
+from fanin.codec.golden.rounding import advance
 
 Float32 = npt.NDArray[np.float32]
 
@@ -27,6 +28,24 @@ def _model(config: CodecConfig) -> Any:
     if config.kind not in MODELS:
         raise ValueError(f"codec {config.kind} has no golden model; there are {', '.join(MODELS)}")
     return MODELS[config.kind]
+
+
+class RoundTrips:
+    """Round trips of one sender, as ``roundtrip``, whose random bits continue from call to call.
+
+    - ``config``: codec of the values; None passes them unchanged.
+    - ``seed``: start of the random bits of stochastic rounding, 1 to 2^32 - 1.
+    """
+
+    def __init__(self, config: CodecConfig | None, seed: int = 1):
+        self._config, self._seed = config, seed
+
+    def __call__(self, values: Float32) -> Float32:
+        """Return ``values`` as the next node receives them."""
+        received = roundtrip(values, self._config, self._seed)
+        if self._config is not None and is_stochastic(self._config):
+            self._seed = advance(self._seed, np.size(values))
+        return received
 
 
 def _seed(config: CodecConfig, seed: int) -> dict[str, int]:

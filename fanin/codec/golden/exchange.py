@@ -15,6 +15,7 @@ from fanin.codec.facts import TAG_BYTES, CodecConfig, Inceptionn, Tag
 from fanin.codec.golden import inceptionn
 from fanin.codec.golden.codecs import roundtrip
 from fanin.codec.golden.packet import LENGTH_BYTES
+from fanin.codec.golden.rounding import derived_seed
 from fanin.inceptionn.facts import VALUE_BYTES, Leg, Topology, blocks
 from fanin.ring.groups import Scheme
 
@@ -134,16 +135,21 @@ def ring(gradients: Sequence[Float32], wire: Wire, leg: Leg) -> Float32:
     return total
 
 
-def host_ring(gradients: Sequence[Float32], codec: CodecConfig | None) -> Float32:
-    """Return the sum by algorithm 1, with the codec in the hosts, which encode a total once."""
+def host_ring(gradients: Sequence[Float32], codec: CodecConfig | None, seed: int = 1) -> Float32:
+    """Return the sum by algorithm 1, with the codec in the hosts, which encode a total once.
+
+    ``seed``: start of the random bits of stochastic rounding; each node has other bits in each step.
+    """
     nodes, total = len(gradients), np.empty_like(gradients[0])
     if nodes == 1:
         return gradients[0].copy()
     for first, block in enumerate(blocks(total.size, nodes)):
         partial = gradients[first][block]
-        for hop in range(1, nodes):
-            partial = roundtrip(partial, codec) + gradients[(first + hop) % nodes][block]
-        total[block] = roundtrip(partial, codec)
+        for step in range(nodes):
+            arriving = roundtrip(partial, codec, derived_seed(seed, (first + step) % nodes, step))
+            if step < nodes - 1:
+                partial = arriving + gradients[(first + step + 1) % nodes][block]
+        total[block] = arriving
     return total
 
 

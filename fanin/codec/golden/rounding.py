@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec.formats import LFSR_BITS, LFSR_TAPS, LFSR_WARM_UP, RANDOM_BITS
+from fanin.codec.formats import LFSR_BITS, LFSR_TAPS, LFSR_WARM_UP, MAX_ROUNDING_SEED, RANDOM_BITS
 
 UInt8 = npt.NDArray[np.uint8]
 Int64 = npt.NDArray[np.int64]
@@ -71,14 +71,38 @@ def lfsr_state(seed: int) -> int:
 
     ``seed``: 1 to 2^32 - 1, else ValueError. The register is the seed after ``LFSR_WARM_UP`` steps.
     """
-    if seed not in range(1, 1 << LFSR_BITS):
-        raise ValueError(f"seed must be from 1 to 2^{LFSR_BITS} - 1, not {seed!r}")
+    _check_seed(seed)
     return _step(seed, LFSR_WARM_UP)
+
+
+def _check_seed(seed: int) -> None:
+    if seed not in range(1, MAX_ROUNDING_SEED + 1):
+        raise ValueError(f"seed must be from 1 to 2^{LFSR_BITS} - 1, not {seed!r}")
 
 
 def advance(seed: int, values: int) -> int:
     """Return the seed whose sequence is that of ``seed`` after the bits of ``values`` values."""
     return _step(seed, values * RANDOM_BITS)
+
+
+def derived_seed(seed: int, *numbers: int) -> int:
+    """Return a seed for each sequence of ``numbers``, such as a rank and a step: different and unrelated ones.
+
+    ``seed``: 1 to 2^32 - 1, else ValueError. ``numbers``: 0 or more each.
+    """
+    _check_seed(seed)
+    mixed = _mixed(seed)
+    for number in numbers:
+        mixed = _mixed(mixed + (number + 1) * 0x9E3779B9)
+    return mixed or 1
+
+
+def _mixed(number: int) -> int:
+    """Return a bijective hash of 32 bits (the finaliser of MurmurHash3)."""
+    number &= (1 << 32) - 1
+    number = (number ^ number >> 16) * 0x85EBCA6B & (1 << 32) - 1
+    number = (number ^ number >> 13) * 0xC2B2AE35 & (1 << 32) - 1
+    return number ^ number >> 16
 
 
 def lfsr_taps(bit: int) -> int:
@@ -105,9 +129,13 @@ def _multiply(left: int, right: int) -> int:
     return product
 
 
-@cache
-def _step_taps(steps: int) -> tuple[int, ...]:
-    return tuple(lfsr_taps(steps + k) for k in range(LFSR_BITS))
+@lru_cache(maxsize=256)
+def _step_taps(steps: int) -> list[int]:
+    """Return the bits whose XOR is each bit of the register after ``steps`` steps."""
+    taps = [lfsr_taps(steps)]
+    for _ in range(LFSR_BITS - 1):
+        taps.append(_multiply(taps[-1], 2))
+    return taps
 
 
 def _step(state: int, steps: int) -> int:

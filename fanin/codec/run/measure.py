@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec.facts import FLOAT_BITS, TAG_BYTES, Bfp, CodecConfig, Inceptionn, Mode, Tag
-from fanin.codec.golden import bfp, inceptionn
+from fanin.codec.facts import ENUMERATIONS, FLOAT_BITS, TAG_BYTES, CodecConfig, Inceptionn, Mode, Tag
+from fanin.codec.golden import inceptionn
+from fanin.codec.golden.codecs import RoundTrips
 from fanin.codec.golden.file import FLOAT_BYTES
 from fanin.runs.output import table
 from fanin.sim.codec.tags import BOUNDS, FORM_BITS, TABLE_III, bits
@@ -28,6 +29,8 @@ class Row:
     mantissa: int | None = None
     exponent: int | None = None
     offset: int | None = None
+    element: str | None = None
+    rounding: str | None = None
     shares: dict[int, float] | None = None  #: share of values by the bits of INCEPTIONN's forms
     bits: float  #: bits per value, without the padding of the last group
     bytes: int | None = None  #: bytes of the whole stream
@@ -41,6 +44,7 @@ class Meter:
 
     def __init__(self, config: CodecConfig):
         self.config = config
+        self._round_trips = RoundTrips(config)
         self._count = self._finite = 0
         self._forms = np.zeros(len(Tag), dtype=np.int64)
         self._largest = self._sum = 0.0
@@ -53,7 +57,7 @@ class Meter:
             decoded = inceptionn.decompress(tags, words)
             self._forms += np.bincount(tags, minlength=len(Tag))
         else:
-            decoded = bfp.roundtrip(values, self.config)
+            decoded = self._round_trips(values)
         finite = np.isfinite(values)
         errors = np.abs(values[finite].astype(np.float64) - decoded[finite])
         self._finite += len(errors)
@@ -64,25 +68,20 @@ class Meter:
         """Return the measurements so far; requires at least one value."""
         config, (size, _) = self.config, self.config.stream_limits(self._count)  # INCEPTIONN: only tags
         size += sum(TAG_BYTES[tag] * int(self._forms[tag]) for tag in Tag)
+        parameters = {name: value for name, value in vars(config).items() if name != "group"}
         row = Row(
-            codec="bfp",
+            codec=str(config.kind),
             bits=0,
             bytes=size,
             ratio=self._count * FLOAT_BYTES / size,
             max_error=self._largest if self._finite else None,
             mean_error=self._sum / self._finite if self._finite else None,
+            **parameters | {name: parameters[name].name.lower() for name in parameters.keys() & ENUMERATIONS},
         )
-        if isinstance(config, Bfp):
-            bits_each = config.block_bits / config.block
-            return replace(row, **vars(config), bits=bits_each)
-        return replace(
-            row,
-            codec="inceptionn",
-            mode=config.mode.name.lower(),
-            bound=config.bound,
-            shares=_shares_by_bits((self._forms / self._count).tolist()),
-            bits=bits(self._forms.tolist()),
-        )
+        if not isinstance(config, Inceptionn):
+            return replace(row, bits=FLOAT_BITS / config.ratio)
+        shares = _shares_by_bits((self._forms / self._count).tolist())
+        return replace(row, shares=shares, bits=bits(self._forms.tolist()))
 
 
 def _shares_by_bits(shares: Sequence[float]) -> dict[int, float]:
@@ -109,10 +108,19 @@ def format_rows(rows: Sequence[Row]) -> str:
 
 def _cells(row: Row) -> list[str]:
     shares = [f"{share:.1%}" for share in row.shares.values()] if row.shares else [""] * len(FORM_BITS)
-    parameters = f"2^-{row.bound}" if row.bound else f"{row.block} × {row.mantissa}, {row.exponent}"
-    parameters += f" - {row.offset}" if row.offset else ""
+    mode = row.mode or row.rounding or ""
     return [
-        *(row.codec, row.mode or "", parameters, *shares, f"{row.bits:.2f}", f"{row.ratio:.2f}×"),
+        *(row.codec, mode, _parameters(row), *shares, f"{row.bits:.2f}", f"{row.ratio:.2f}×"),
         *("" if error is None else f"{error:.3g}" for error in (row.max_error, row.mean_error)),
         "" if row.bytes is None else f"{row.bytes:,}",
     ]
+
+
+def _parameters(row: Row) -> str:
+    if row.bound:
+        return f"2^-{row.bound}"
+    if row.element:
+        return f"{row.block} × {row.element}"
+    if row.mantissa:
+        return f"{row.block} × {row.mantissa}, {row.exponent}" + (f" - {row.offset}" if row.offset else "")
+    return ""

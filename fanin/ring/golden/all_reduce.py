@@ -5,12 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec.golden.codecs import roundtrip
+from fanin.codec.golden.codecs import RoundTrips
 from fanin.golden import fp32
 from fanin.ring.facts import MAX_NODES, MIN_NODES, RingConfig
 
@@ -22,9 +21,9 @@ def all_reduce(
 ) -> Float32:
     """Return the sum that every node ends with; ``gradients`` are the nodes' vectors in ring order.
 
-    ``hop``: maps values that a node sends to those that arrive; by default the round trip of ``config``'s
-    codec.
-    It is called with the N - 1 partial sums of a slice in order, then with the total.
+    ``hop``: maps values that a node sends to those that arrive; by default the round trips of ``config``'s
+    codec, with the same random bits in each all-reduce. It is called with the N - 1 partial sums of a slice in
+    order, then with the total.
 
     Raises ValueError unless there are 2 to 255 gradients of one length, at least 1.
     """
@@ -33,7 +32,7 @@ def all_reduce(
         raise ValueError(f"nodes must be {MIN_NODES} to {MAX_NODES}, not {nodes}")
     if count < 1 or any(np.size(gradient) != count for gradient in gradients):
         raise ValueError(f"gradients must have one length, at least 1, not {[np.size(g) for g in gradients]}")
-    hop = hop or partial(roundtrip, config=config.codec)
+    hop = hop or RoundTrips(config.codec)
     padded = np.stack([padded_to_words(gradient, config, nodes) for gradient in gradients])
     total = np.empty_like(padded[0])
     for node, node_slices in enumerate(slices_by_owner(count, config, nodes)):

@@ -14,7 +14,14 @@ from fanin.sim.ring.schedule import TRACED_STEPS, Times
 
 Metrics = Mapping[str, Any]
 
-_CODECS = {"none": "no codec", "bfp": "BFP", "inceptionn": "INCEPTIONN's codec"}
+_CODECS = {
+    "none": "no codec",
+    "bfp": "BFP",
+    "inceptionn": "INCEPTIONN's codec",
+    "mx": "MX",
+    "bf16": "bfloat16",
+    "fp16": "binary16",
+}
 #: INCEPTIONN's hosts by the exchange within a group, or of all nodes, and the exchange between groups.
 _INCEPTIONN = {
     ("ring", None): "hosts in a ring",
