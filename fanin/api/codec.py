@@ -15,6 +15,7 @@ from fanin.api.shown import DisplayedResult
 from fanin.base.errors import InputError
 from fanin.base.scratch import write_file
 from fanin.codec.facts import CONFIGS, ENUMERATIONS, Bfp, Codec, CodecConfig, Half, Inceptionn, Mx, parse_member
+from fanin.codec.formats import MAX_ROUNDING_SEED
 from fanin.codec.golden.codecs import encode, roundtrip
 from fanin.codec.golden.file import HEADER_BYTES, Header, decode_pieces
 from fanin.codec.run.measure import Meter, Row
@@ -22,6 +23,10 @@ from fanin.codec.run.values import as_float32, errors_naming, open_input
 from fanin.report.html import Rows
 
 Float32 = npt.NDArray[np.float32]
+_COSTS_OF_NONFINITE = {
+    Codec.BFP: "0 unless they are near float32's largest",
+    Codec.MX: "NaN, or 0 beside infinities unless they are near float32's largest",
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,12 +45,15 @@ class Compressed(DisplayedResult):
 
     @property
     def max_error(self) -> float | None:
-        """Largest error of a finite value; None without finite values."""
+        """Largest error of a finite value; None without finite values.
+
+        The error is infinite if a finite value arrives as infinity or NaN.
+        """
         return self.row.max_error
 
     @property
     def mean_error(self) -> float | None:
-        """Mean error of finite values; None without finite values."""
+        """Mean error of finite values, as ``max_error``; None without finite values."""
         return self.row.mean_error
 
     @property
@@ -69,15 +77,21 @@ class Compressed(DisplayedResult):
         write_file(Path(path), Header(self.config, self.values.size).pack() + self.stream)
 
 
-def compress(values: npt.ArrayLike, codec: str | CodecConfig, **parameters: Any) -> Compressed:
+def compress(
+    values: npt.ArrayLike, codec: str | CodecConfig, *, seed: int = 1, **parameters: Any
+) -> Compressed:
     """Compress ``values``, float32 or rounded to it, with a codec.
 
-    ``codec`` is a configuration of :mod:`fanin.codec.facts`, or "bfp" or "inceptionn" with its ``parameters``.
-    Raises InputError for invalid parameters, and for values outside the range of float32. With BFP a warning
-    counts values that are NaN or infinite, which cost the finite values of their block their bits.
+    ``codec`` is a configuration of :mod:`fanin.codec.facts`, or the name of a codec with its ``parameters``:
+    "inceptionn", "bfp", "mx", "bf16" or "fp16". ``seed``, 1 to 2^32 - 1, starts the random bits of stochastic
+    rounding. Raises InputError for invalid parameters, and for values outside the range of float32. With BFP
+    and MX a warning counts values that are NaN or infinite, which cost the finite values of their block.
 
-    Source: INCEPTIONN, section 4; AI Smart NIC, section 3; docs/systems/codec.md.
+    Source: INCEPTIONN, section 4; AI Smart NIC, section 3; OCP MX v1.0; docs/systems/codec.md.
     """
+    check_integers(seed=seed)
+    if not 1 <= seed <= MAX_ROUNDING_SEED:
+        raise InputError(f"seed must be 1 to {MAX_ROUNDING_SEED:,}, not {seed}")
     config = _configuration(codec, parameters)
     try:
         array = np.asarray(values)
@@ -88,15 +102,14 @@ def compress(values: npt.ArrayLike, codec: str | CodecConfig, **parameters: Any)
     if not array.size:
         raise InputError("values must not be empty")
     flat = as_float32(array.reshape(-1).astype(np.float64) if array.dtype.kind != "f" else array.reshape(-1))
-    nonfinite = int(np.count_nonzero(~np.isfinite(flat))) if isinstance(config, Bfp) else 0
-    if nonfinite:
-        reason = (
-            "NaN or infinite: finite values of their blocks become 0 unless they are near float32's largest"
-        )
+    nonfinite = int(np.count_nonzero(~np.isfinite(flat)))
+    if nonfinite and config.kind in _COSTS_OF_NONFINITE:
+        reason = f"NaN or infinite: finite values of their blocks become {_COSTS_OF_NONFINITE[config.kind]}"
         warnings.warn(f"fanin.compress: {nonfinite:,} of {flat.size:,} values are {reason}", stacklevel=2)
-    meter = Meter(config)
+    meter = Meter(config, seed)
     meter.add(flat)
-    return Compressed(config, roundtrip(flat, config).reshape(array.shape), encode(flat, config), meter.row())
+    received = roundtrip(flat, config, seed).reshape(array.shape)
+    return Compressed(config, received, encode(flat, config, seed), meter.row())
 
 
 def decompress(path: str | Path) -> Float32:

@@ -20,7 +20,10 @@ Float32 = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """Measurements of one codec. Errors are those of finite values; fields that do not apply are None."""
+    """Measurements of one codec; fields that do not apply are None.
+
+    Errors are those of finite values, infinite for one that arrives as infinity or NaN.
+    """
 
     codec: str
     mode: str | None = None
@@ -40,11 +43,14 @@ class Row:
 
 
 class Meter:
-    """Accumulator of a codec's measurements on values that arrive in pieces."""
+    """Accumulator of a codec's measurements on values that arrive in pieces.
 
-    def __init__(self, config: CodecConfig):
+    ``seed``: start of the random bits of stochastic rounding, 1 to 2^32 - 1.
+    """
+
+    def __init__(self, config: CodecConfig, seed: int = 1):
         self.config = config
-        self._round_trips = RoundTrips(config)
+        self._round_trips = RoundTrips(config, seed)
         self._count = self._finite = 0
         self._forms = np.zeros(len(Tag), dtype=np.int64)
         self._largest = self._sum = 0.0
@@ -60,6 +66,7 @@ class Meter:
             decoded = self._round_trips(values)
         finite = np.isfinite(values)
         errors = np.abs(values[finite].astype(np.float64) - decoded[finite])
+        errors[np.isnan(errors)] = np.inf
         self._finite += len(errors)
         self._sum += float(errors.sum())
         self._largest = max(self._largest, float(errors.max(initial=0.0)))

@@ -9,8 +9,9 @@ import pytest
 
 from fanin.base.errors import InputError
 from fanin.cli.main import main
-from fanin.codec.facts import MAX_BOUND, MIN_BOUND, Bfp, Inceptionn, Mode
-from fanin.codec.golden import bfp, inceptionn
+from fanin.codec.facts import MAX_BOUND, MIN_BOUND, Bf16, Bfp, Fp16, Inceptionn, Mode, Mx
+from fanin.codec.formats import Element, Rounding
+from fanin.codec.golden import codecs, inceptionn
 from fanin.codec.golden.file import PIECE_VALUES
 from fanin.codec.golden.samples import samples
 from fanin.codec.run.measure import Meter
@@ -58,33 +59,49 @@ def _same(a, b):
         (["--codec", "bfp", "--block", "4", "--mantissa", "12"], Bfp(4, 12), "46414e43 01 02 04 0c"),
         (["--codec", "bfp", "--exponent", "5"], Bfp(16, 7, 5), "46414e43 01 02 04 37"),
         (["--codec", "bfp", "--exponent", "4", "--offset", "7"], Bfp(16, 7, 4, 7), "46414e43 01 02 3c 47"),
+        (["--codec", "mx"], Mx(), "46414e43 01 03 20 00"),
+        (
+            ["--codec", "mx", "--element", "e2m1", "--block", "16", "--rounding", "stochastic"],
+            Mx(Element.E2M1, 16, Rounding.STOCHASTIC),
+            "46414e43 01 03 10 84",
+        ),
+        (["--codec", "bf16"], Bf16(), "46414e43 01 04 00 00"),
+        (["--codec", "fp16", "--rounding", "stochastic"], Fp16(Rounding.STOCHASTIC), "46414e43 01 05 00 80"),
     ],
 )
 def test_a_file_goes_there_and_back_as_its_header_says(capsys, values, tmp_path, options, config, header):
     path, own = values
-    golden = bfp if isinstance(config, Bfp) else inceptionn
     status, out, err = _run(capsys, "encode", *options, path, tmp_path / "small")
     assert (status, out) == (0, "")
-    stream = golden.encode(own, config)
+    stream = codecs.encode(own, config)
     assert (tmp_path / "small").read_bytes() == bytes.fromhex(header) + struct.pack("<Q", 1000) + stream
     assert err.splitlines()[-1].startswith(
         f"{tmp_path / 'small'}: 1,000 values in {len(stream) + 16:,} bytes, "
     )
     for given in [], options:
         assert _run(capsys, "decode", *given, tmp_path / "small", tmp_path / "back")[0] == 0
-        assert _same(np.fromfile(tmp_path / "back", dtype="<f4"), golden.roundtrip(own, config))
+        assert _same(np.fromfile(tmp_path / "back", dtype="<f4"), codecs.roundtrip(own, config))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["back", "small", "values"]
 
 
-@pytest.mark.parametrize("codec", ["inceptionn", "bfp"])
-def test_a_file_of_several_pieces_is_coded_as_one(capsys, tmp_path, codec):
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [
+        (Inceptionn(), []),
+        (Bfp(), []),
+        (Mx(rounding=Rounding.STOCHASTIC), ["--rounding", "stochastic", "--seed", "77"]),
+        (Bf16(Rounding.STOCHASTIC), ["--rounding", "stochastic", "--seed", "77"]),
+    ],
+    ids=str,
+)
+def test_a_file_of_several_pieces_is_coded_as_one(capsys, tmp_path, config, options):
     own = samples(2 * PIECE_VALUES + 77, 6)
     own.tofile(tmp_path / "values")
-    assert _run(capsys, "encode", "--codec", codec, tmp_path / "values", tmp_path / "small")[0] == 0
-    golden, config = (bfp, Bfp()) if codec == "bfp" else (inceptionn, Inceptionn())
-    assert (tmp_path / "small").read_bytes()[16:] == golden.encode(own, config)
+    paths = tmp_path / "values", tmp_path / "small"
+    assert _run(capsys, "encode", "--codec", config.kind, *options, *paths)[0] == 0
+    assert (tmp_path / "small").read_bytes()[16:] == codecs.encode(own, config, 77)
     assert _run(capsys, "decode", tmp_path / "small", tmp_path / "small")[0] == 0  # onto itself
-    assert _same(np.fromfile(tmp_path / "small", dtype="<f4"), golden.roundtrip(own, config))
+    assert _same(np.fromfile(tmp_path / "small", dtype="<f4"), codecs.roundtrip(own, config, 77))
 
 
 def test_bounds_are_powers_of_two():
@@ -111,6 +128,11 @@ def test_bounds_are_powers_of_two():
         (["--codec", "bfp", "--exponent", "5", "--offset", "32"], "offset must be 0 to 31, not 32"),
         (["--codec", "bfp", "--offset", "3"], "offset must be 0 with an exponent of 8 bits, not 3"),
         (["--codec", "inceptionn", "--exponent", "5"], "--exponent is a parameter of bfp, not of inceptionn"),
+        (["--codec", "mx", "--element", "e9"], "argument --element: invalid choice: 'e9'"),
+        (["--codec", "mx", "--block", "8"], "block must be one of 16, 32, 64, not 8"),
+        (["--codec", "bf16", "--element", "e4m3"], "--element is a parameter of mx, not of bf16"),
+        (["--codec", "bfp", "--rounding", "nearest"], "--rounding is a parameter of mx and bf16 and fp16, not"),
+        (["--codec", "bf16", "--seed", "0"], "--seed 0: must be 1 to 4,294,967,295"),
     ],
 )
 def test_bad_options_are_refused(capsys, values, tmp_path, options, complaint):
@@ -163,12 +185,16 @@ def test_bad_compressed_files_are_refused(capsys, values, tmp_path):
     assert refused(b"fanc" + good[4:]) == "is not a file of fanin codec: it begins with b'fanc', not b'FANC'"
     assert refused(good[:15]) == "ends after 15 bytes, within its header of 16"
     assert refused(patched(4, 2)) == "has version 2 of the file format; this is version 1"
-    assert refused(patched(5, 6)) == "has codec 6; known are 1 (inceptionn), 2 (bfp), 3 (mx), 4 (bf16), 5 (fp16)"
+    assert (
+        refused(patched(5, 6)) == "has codec 6; known are 1 (inceptionn), 2 (bfp), 3 (mx), 4 (bf16), 5 (fp16)"
+    )
     assert refused(patched(6, 16)).startswith("has invalid parameters: bound must be from")
     assert refused(patched(7, 2)).startswith("has invalid parameters: 2 is not a valid Mode")
     assert refused(patched(5, 2, 17)).startswith("has invalid parameters: block must be one of")
     assert refused(patched(5, 2, 4, 0x87)).endswith("exponent must be 1 to 8 bits, not 0")
     assert refused(patched(5, 2, 7, 0x37)).endswith("block must be one of 4, 8, 16, 32, 64, not 128")
+    assert refused(patched(5, 3, 32, 6)).endswith("number of an element must be below 6, not 6")
+    assert refused(patched(5, 4, 1, 0)).endswith("parameters must be 0 and 0 or 128, not 1 and 0")
     assert refused(patched(8, 0, 0)) == "holds no values"
     size = len(good) - 16
     assert refused(patched(8, *[255] * 8)).startswith(f"has {size:,} bytes after its header, but 18,446,744,")
@@ -187,15 +213,19 @@ def test_statistics_say_what_the_codecs_make_of_a_file(capsys, tmp_path):
     own.tofile(tmp_path / "values")
     status, out, _ = _run(capsys, "stats", tmp_path / "values", "--json", "--bound", "2^-10", "--bound", "0.25")
     result = json.loads(out)
-    assert (status, result["values"], len(result["rows"])) == (0, 8, 5)
-    strict, _, published, _, block = result["rows"]
+    assert (status, result["values"], len(result["rows"])) == (0, 8, 13)
+    strict, _, published, _, block, *narrow = result["rows"]
     assert (strict["mode"], strict["bound"], published["mode"]) == ("strict", 10, "published")
     assert list(strict["shares"].values()) == [2 / 8, 2 / 8, 1 / 8, 3 / 8]
     assert strict["bits"] == (2 * 2 + 2 * 10 + 18 + 3 * 34) / 8
     assert strict["bytes"] == len(inceptionn.encode(own, Inceptionn(10))) == 18
     assert strict["ratio"] == 32 / 18
     assert strict["max_error"] == 2.0**-11
-    assert block["bytes"] == len(bfp.encode(own, Bfp()))
+    assert block["bytes"] == len(codecs.encode(own, Bfp()))
+    assert [row["element"] for row in narrow] == [*Element, None, None]
+    assert [row["bytes"] for row in narrow] == [33, 33, 25, 25, 17, 33, 16, 16]
+    assert [row["max_error"] for row in narrow[:6]] == [None] * 6  # the block's finite values become NaN
+    assert narrow[6]["max_error"] == pytest.approx(abs(0.3 - codecs.roundtrip(own, Bf16())[3]), rel=1e-4)
     assert result["paper"][0]["shares"]["2"] == 0.92
 
 
@@ -204,15 +234,35 @@ def test_statistics_as_a_table(capsys, values):
     lines = out.splitlines()
     assert lines[0] == f"{values[0]}: 1,000 values, 4,000 bytes"
     assert lines[1].split()[:3] == ["codec", "mode", "parameters"]
-    assert [line.split()[0] for line in lines[2:]] == ["inceptionn"] * 3 + ["bfp"] + ["paper,"] * 3
+    assert [line.split()[0] for line in lines[2:]] == [
+        *["inceptionn"] * 3,
+        "bfp",
+        *["mx"] * 6,
+        *("bf16", "fp16"),
+        *["paper,"] * 3,
+    ]
     assert "8 × 5, 8" in lines[5]
+    assert "32 × e4m3" in lines[6]
     _, out, _ = _run(capsys, "stats", values[0], "--exponent", "5", "--offset", "8")
     assert "16 × 7, 5 - 8" in out
-    assert "11.59×" in lines[6]
+    assert "11.59×" in lines[-3]
+    _, out, _ = _run(
+        capsys, "stats", values[0], "--element", "e2m1", "--block", "64", "--rounding", "stochastic"
+    )
+    assert out.count(" mx ") == 1
+    assert "mx          stochastic  64 × e2m1" in out
     assert _refused(capsys, "stats", values[0], "--bound", "3").startswith("--bound 3: must be")
 
 
-@pytest.mark.parametrize("config", [Inceptionn(4, Mode.STRICT, 16), Inceptionn(7, Mode.PUBLISHED), Bfp(64, 3)])
+@pytest.mark.parametrize(
+    "config",
+    [
+        Inceptionn(4, Mode.STRICT, 16),
+        Inceptionn(7, Mode.PUBLISHED),
+        Bfp(64, 3),
+        Mx(block=64, rounding=Rounding.STOCHASTIC),
+    ],
+)
 def test_statistics_of_pieces_are_those_of_the_whole(config):
     own = samples(1024 + 100, 9)
     whole, pieces = Meter(config), Meter(config)
@@ -221,8 +271,7 @@ def test_statistics_of_pieces_are_those_of_the_whole(config):
         pieces.add(piece)
     assert whole.row().bytes == pieces.row().bytes
     assert whole.row().max_error == pieces.row().max_error
-    golden = bfp if isinstance(config, Bfp) else inceptionn
-    assert whole.row().bytes == len(golden.encode(own, config))
+    assert whole.row().bytes == len(codecs.encode(own, config))
     if isinstance(config, Inceptionn) and config.mode is Mode.STRICT:
         assert whole.row().max_error <= 2.0**-config.bound
 
@@ -241,7 +290,7 @@ def test_an_npy_is_read_by_its_header(capsys, tmp_path, dtype):
     (tmp_path / "gradient.npy").rename(tmp_path / "values")
     status, _, err = _run(capsys, "encode", "--codec", "bfp", tmp_path / "values", tmp_path / "small")
     assert (status, err.count("\n")) == (0, 1)
-    stream = bfp.encode(own.astype(np.float32).reshape(-1), Bfp())
+    stream = codecs.encode(own.astype(np.float32).reshape(-1), Bfp())
     assert (tmp_path / "small").read_bytes()[16:] == stream
     _, out, _ = _run(capsys, "stats", tmp_path / "values", "--json")
     assert json.loads(out)["values"] == 1200
@@ -251,7 +300,7 @@ def test_an_npy_of_several_pieces_is_read_whole(capsys, tmp_path):
     own = np.linspace(-1, 1, 2 * PIECE_VALUES + 77)
     np.save(tmp_path / "values.npy", own)
     assert _run(capsys, "encode", "--codec", "bfp", tmp_path / "values.npy", tmp_path / "small")[0] == 0
-    assert (tmp_path / "small").read_bytes()[16:] == bfp.encode(own.astype(np.float32), Bfp())
+    assert (tmp_path / "small").read_bytes()[16:] == codecs.encode(own.astype(np.float32), Bfp())
 
 
 def test_what_holds_no_float_values_is_refused(capsys, tmp_path):
@@ -364,3 +413,11 @@ def test_gradients_are_files_of_values(capsys, monkeypatch, tmp_path):
 )
 def test_bad_options_of_verify_are_refused(capsys, options, complaint):
     assert _refused(capsys, "verify", "--codec", "inceptionn", *options).startswith(complaint)
+
+
+@pytest.mark.parametrize("codec", ["mx", "bf16", "fp16"])
+def test_verify_compares_narrow_formats_and_names_the_missing_rtl(capsys, codec):
+    status, out, _ = _run(capsys, "verify", "--codec", codec, "--rounding", "stochastic", "--values", "1000")
+    assert status == 0
+    assert "1,000 values, 0 differ" in out
+    assert _refused(capsys, "verify", "--codec", codec, "--rtl") == f"codec {codec} has no compressor in RTL"
