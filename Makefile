@@ -64,7 +64,7 @@ docs: $(VENV)/.docs ## the documentation as a site, in build/site/index.html; ev
 # MPICC: the machine's own MPI, by default what the extra brings. Without MPI on the way: CFLAGS=... gcc codec.c socket.c.
 MPICC ?= $(BIN)/mpicc
 CFLAGS ?= -std=c11 -O2 -Wall -Wextra
-HOST_PARTS := codec socket allreduce
+HOST_PARTS := codec minifloat socket allreduce
 host: $(VENV)/.mpi ## the codecs and the ring's all-reduce for C, in build/host: fanin.h, libfanin.a (MPICC=mpicc)
 	mkdir -p build/host
 	cp fanin/host/c/fanin.h build/host

@@ -44,12 +44,19 @@ static int exchange(ring *r, size_t length, int *bytes) {
     return error ? error : ended;
 }
 
+/* Write the stream of values that this rank sends in a step to r->sent; return its length in bytes. */
+static size_t encode(ring *r, const float *values, size_t count, int step) {
+    fanin_codec codec = *r->codec;
+    codec.seed = fanin_derived_seed(codec.seed, (uint32_t)r->rank, (uint32_t)step);
+    return fanin_encode(&codec, values, count, r->sent);
+}
+
 /* Compute the total of block rank + 1; `total` holds this rank's values at the start, partial sums afterwards. */
 static int reduce_scatter(ring *r, const float *own, float *total) {
     for (int step = 0; step < r->nodes - 1; step++) {
         int sent = block_of(r, r->rank - step), received = block_of(r, sent - 1), bytes;
         size_t first = bound_of(r, sent), at = bound_of(r, received), values = bound_of(r, received + 1) - at;
-        size_t length = fanin_encode(r->codec, total + first, bound_of(r, sent + 1) - first, r->sent);
+        size_t length = encode(r, total + first, bound_of(r, sent + 1) - first, step);
         int error = exchange(r, length, &bytes);
         if (error) return error;
         if (fanin_decode(r->codec, r->received, (size_t)bytes, r->partial, values)) return MPI_ERR_TRUNCATE;
@@ -62,7 +69,7 @@ static int reduce_scatter(ring *r, const float *own, float *total) {
 static int all_gather(ring *r, float *total) {
     int block = block_of(r, r->rank + 1), bytes;
     size_t at = bound_of(r, block), values = bound_of(r, block + 1) - at;
-    size_t length = fanin_encode(r->codec, total + at, values, r->sent);
+    size_t length = encode(r, total + at, values, r->nodes - 1);
     if (fanin_decode(r->codec, r->sent, length, total + at, values)) return MPI_ERR_TRUNCATE;
     for (int step = 1; step < r->nodes; step++) {
         int error = exchange(r, length, &bytes);
@@ -79,10 +86,12 @@ static int all_gather(ring *r, float *total) {
 /* Compare the ranks' arguments before the first exchange, so that no rank waits for one that has failed.
  * Return MPI_ERR_ARG if they differ, MPI_ERR_NO_MEM if a rank is not `ready`: it lacks memory. */
 static int agreed(const fanin_codec *codec, size_t count, int ready, MPI_Comm comm) {
-    long long own[] = {ready, (long long)count, codec->kind, codec->bound, codec->strict, codec->block, codec->mantissa};
-    long long smallest[7], largest[7];
-    int error = MPI_Allreduce(own, smallest, 7, MPI_LONG_LONG, MPI_MIN, comm);
-    if (!error) error = MPI_Allreduce(own, largest, 7, MPI_LONG_LONG, MPI_MAX, comm);
+    enum { FACTS = 9 };
+    long long own[FACTS] = {ready,         (long long)count, codec->kind,    codec->bound, codec->strict,
+                            codec->block, codec->mantissa,  codec->element, codec->seed};
+    long long smallest[FACTS], largest[FACTS];
+    int error = MPI_Allreduce(own, smallest, FACTS, MPI_LONG_LONG, MPI_MIN, comm);
+    if (!error) error = MPI_Allreduce(own, largest, FACTS, MPI_LONG_LONG, MPI_MAX, comm);
     if (error) return error;
     if (memcmp(smallest + 1, largest + 1, sizeof smallest - sizeof *smallest)) return MPI_ERR_ARG;
     return smallest[0] ? MPI_SUCCESS : MPI_ERR_NO_MEM;

@@ -1,36 +1,33 @@
 /* Streams of INCEPTIONN's codec (algorithms 2 and 3) and of block floating point. */
-#include "fanin.h"
+#include "bits.h"
 
-#include <string.h>
-
-enum { FRACTION = 23, BIAS = 127, SPECIAL = 255, GROUP = 8, TAG_BYTES = 2, EXPONENT_BITS = 8 };
+enum { GROUP = 8, TAG_BYTES = 2, EXPONENT_BITS = 8 };
 /* FINEST: with units of 2^-(FRACTION + FINEST), shifts up to FINEST are exact. FARTHEST: no bit is left after it. */
 enum { FINEST = 16, FARTHEST = FRACTION + 2 };
 enum { TAG_ZERO, TAG_BITS8, TAG_BITS16, TAG_RAW };
 static const int SIZES[] = {0, 1, 2, 4}; /* bytes of a value after its tags, by tag */
 static const int KEPT[] = {0, 7, 15, 0}; /* fraction bits of a short form, by tag */
-static const uint32_t QUIET_NAN = 0x7fc00000;
 
 fanin_codec fanin_none(void) {
-    fanin_codec codec = {FANIN_NONE, 0, 0, 0, 0};
+    fanin_codec codec = {FANIN_NONE, 0, 0, 0, 0, 0, 0};
     return codec;
 }
 
 fanin_codec fanin_inceptionn(int bound) {
-    fanin_codec codec = {FANIN_INCEPTIONN, bound, 1, 0, 0};
+    fanin_codec codec = {FANIN_INCEPTIONN, bound, 1, 0, 0, 0, 0};
     return codec;
 }
 
 fanin_codec fanin_bfp(int block, int mantissa) {
-    fanin_codec codec = {FANIN_BFP, 0, 0, block, mantissa};
+    fanin_codec codec = {FANIN_BFP, 0, 0, block, mantissa, 0, 0};
     return codec;
 }
 
 static int is_valid(const fanin_codec *c) {
     if (c->kind == FANIN_NONE) return 1;
     if (c->kind == FANIN_INCEPTIONN) return c->bound >= 1 && c->bound <= 15;
-    return c->kind == FANIN_BFP && c->block >= 4 && c->block <= 64 && !(c->block & (c->block - 1)) &&
-           c->mantissa >= 3 && c->mantissa <= 15;
+    if (c->kind != FANIN_BFP) return fanin_is_valid_minifloat(c);
+    return c->block >= 4 && c->block <= 64 && !(c->block & (c->block - 1)) && c->mantissa >= 3 && c->mantissa <= 15;
 }
 
 /* count / size, rounded up. */
@@ -44,19 +41,8 @@ size_t fanin_max_bytes(const fanin_codec *c, size_t count) {
     if (!is_valid(c)) return 0;
     if (c->kind == FANIN_NONE) return 4 * count;
     if (c->kind == FANIN_INCEPTIONN) return divide_up(count, GROUP) * (TAG_BYTES + 4 * GROUP);
+    if (c->kind != FANIN_BFP) return fanin_minifloat_bytes(c, count);
     return divide_up(divide_up(count, (size_t)c->block) * block_bits(c), 8);
-}
-
-static uint32_t bits_of(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, 4);
-    return bits;
-}
-
-static float value_of(uint32_t bits) {
-    float value;
-    memcpy(&value, &bits, 4);
-    return value;
 }
 
 /* INCEPTIONN */
@@ -130,26 +116,6 @@ static int decode_inceptionn(const uint8_t *stream, size_t bytes, float *values,
 
 /* Block floating point: per block its exponent, then its values; each byte is filled from its lowest bit. */
 
-static void put(uint8_t *out, size_t *at, uint32_t number, int width) {
-    for (int bit = 0; bit < width; bit++, (*at)++) {
-        if (*at % 8 == 0) out[*at / 8] = 0;
-        out[*at / 8] |= (uint8_t)((number >> bit & 1) << (*at % 8));
-    }
-}
-
-static uint32_t get(const uint8_t *stream, size_t *at, int width) {
-    uint32_t number = 0;
-    for (int bit = 0; bit < width; bit++, (*at)++) number |= (uint32_t)(stream[*at / 8] >> (*at % 8) & 1) << bit;
-    return number;
-}
-
-/* Return significand / 2^shift, rounded to the nearest integer, ties to even. */
-static uint32_t rounded(uint32_t significand, int shift) {
-    uint64_t down = (uint64_t)significand >> shift;
-    uint64_t remainder = significand - (down << shift), half = 1ull << (shift - 1);
-    return (uint32_t)(down + (remainder > half || (remainder == half && (down & 1))));
-}
-
 /* Return a value's sign and magnitude in a block with the exponent `shared`. */
 static uint32_t code_of(const fanin_codec *c, uint32_t bits, int shared) {
     int exponent = (int)(bits >> FRACTION & 0xff);
@@ -207,6 +173,7 @@ size_t fanin_encode(const fanin_codec *c, const float *values, size_t count, uin
     if (!is_valid(c)) return 0;
     if (c->kind == FANIN_INCEPTIONN) return encode_inceptionn(c, values, count, out);
     if (c->kind == FANIN_BFP) return encode_bfp(c, values, count, out);
+    if (c->kind != FANIN_NONE) return fanin_encode_minifloat(c, values, count, out);
     memcpy(out, values, 4 * count);
     return 4 * count;
 }
@@ -215,6 +182,7 @@ int fanin_decode(const fanin_codec *c, const uint8_t *stream, size_t bytes, floa
     if (!is_valid(c)) return -1;
     if (c->kind == FANIN_INCEPTIONN) return decode_inceptionn(stream, bytes, values, count);
     if (c->kind == FANIN_BFP) return decode_bfp(c, stream, bytes, values, count);
+    if (c->kind != FANIN_NONE) return fanin_decode_minifloat(c, stream, bytes, values, count);
     if (bytes != 4 * count) return -1;
     memcpy(values, stream, bytes);
     return 0;

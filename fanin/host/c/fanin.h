@@ -13,20 +13,31 @@
 extern "C" {
 #endif
 
-typedef enum { FANIN_NONE, FANIN_INCEPTIONN, FANIN_BFP } fanin_kind;
+typedef enum { FANIN_NONE, FANIN_INCEPTIONN, FANIN_BFP, FANIN_MX, FANIN_BF16, FANIN_FP16 } fanin_kind;
+
+/* Element formats of MX. */
+typedef enum { FANIN_E4M3, FANIN_E5M2, FANIN_E3M2, FANIN_E2M3, FANIN_E2M1, FANIN_INT8 } fanin_element;
 
 /* A codec with its parameters. Use one of the functions below to make it. */
 typedef struct {
     fanin_kind kind;
-    int bound;    /* INCEPTIONN: errors are at most 2^-bound, 1 to 15 */
-    int strict;   /* 0: algorithm 2 to the letter, which may exceed the bound */
-    int block;    /* BFP: values that share an exponent: 4, 8, 16, 32 or 64 */
-    int mantissa; /* BFP: bits of a magnitude, 3 to 15 */
+    int bound;             /* INCEPTIONN: errors are at most 2^-bound, 1 to 15 */
+    int strict;            /* 0: algorithm 2 to the letter, which may exceed the bound */
+    int block;             /* values that share an exponent. BFP: 4, 8, 16, 32 or 64. MX: 16, 32 or 64 */
+    int mantissa;          /* BFP: bits of a magnitude, 3 to 15 */
+    fanin_element element; /* MX: format of a value */
+    uint32_t seed;         /* MX, bfloat16, binary16: seed of stochastic rounding; 0: round to nearest even */
 } fanin_codec;
 
 fanin_codec fanin_none(void);              /* unchanged float32 in the machine's byte order */
 fanin_codec fanin_inceptionn(int bound);   /* strict, groups of 8, as in the NIC */
 fanin_codec fanin_bfp(int block, int mantissa);
+fanin_codec fanin_mx(fanin_element element, int block); /* seed 0 */
+fanin_codec fanin_bf16(void);                           /* seed 0 */
+fanin_codec fanin_fp16(void);                           /* seed 0 */
+
+/* Return the seed of a rank's step in fanin_allreduce with a codec of this seed; 0 for 0. */
+uint32_t fanin_derived_seed(uint32_t seed, uint32_t rank, uint32_t step);
 
 /* Return the maximum length in bytes of a stream of `count` values; 0 for an invalid codec, and for no values. */
 size_t fanin_max_bytes(const fanin_codec *codec, size_t count);

@@ -19,11 +19,16 @@ from fanin.codec.facts import (
     MAX_MANTISSA,
     MIN_BOUND,
     MIN_MANTISSA,
+    MX_BLOCKS,
     TOS_COMPRESSIBLE,
+    Bf16,
     Bfp,
+    Fp16,
     Inceptionn,
     Mode,
+    Mx,
 )
+from fanin.codec.formats import Element, Rounding
 from fanin.codec.golden.codecs import decode, encode
 from fanin.codec.golden.exchange import host_ring
 from tests.support import new_seed, slow
@@ -36,18 +41,20 @@ ALL_REDUCE = """
 import sys
 import numpy as np
 from mpi4py import MPI
-from fanin.codec.facts import Bfp, Inceptionn
+from fanin.codec.facts import Bf16, Bfp, Fp16, Inceptionn, Mx
+from fanin.codec.formats import Rounding
 from fanin.codec.golden.exchange import host_ring
 from fanin.host.mpi import allreduce
 comm, seed = MPI.COMM_WORLD, int(sys.argv[1])
 stray = comm.isend("the program's own", dest=(comm.rank + 1) % comm.size, tag=0x28)
-for codec in (None, Inceptionn(), Inceptionn(bound=3), Bfp(), Bfp(block=64, mantissa=3)):
+codecs = [None, Inceptionn(), Inceptionn(bound=3), Bfp(), Bfp(block=64, mantissa=3)]
+for codec in [*codecs, Mx(), Bf16(), Fp16(Rounding.STOCHASTIC)]:
     for shape in ((1,), (2,), (3,), (5,), (17,), (33, 31), *((int(n),) for n in sys.argv[2:])):
         rng = np.random.default_rng([seed, *shape])
         own = [(rng.standard_normal(shape) * 0.1).astype(np.float32) for _ in range(comm.size)]
         kept = own[comm.rank].copy()
-        total = allreduce(comm, own[comm.rank], codec=codec)
-        golden = host_ring([g.reshape(-1) for g in own], codec).reshape(shape)
+        total = allreduce(comm, own[comm.rank], codec=codec, seed=77)
+        golden = host_ring([g.reshape(-1) for g in own], codec, 77).reshape(shape)
         assert total.shape == shape
         assert total.view(np.uint32).tolist() == golden.view(np.uint32).tolist(), (codec, shape)
         assert (own[comm.rank] == kept).all()
@@ -92,6 +99,9 @@ int main(int argc, char **argv) {
     fanin_codec codec = fanin_none();
     if (argv[3][0] == 'i') codec = fanin_inceptionn(10);
     if (argv[3][0] == 'b') codec = fanin_bfp(16, 7);
+    if (argv[3][0] == 'm') codec = fanin_mx(FANIN_E2M1, 16);
+    if (argv[3][0] == 'f') codec = fanin_bf16();
+    if (argv[3][0] == 's') codec = fanin_mx(FANIN_E4M3, 32), codec.seed = 9;
     if (argc > 4 && rank == 1) codec = fanin_bfp(16, 8);
     failed = fanin_allreduce(&codec, values, values, count, MPI_COMM_WORLD);
     snprintf(name, sizeof name, "%s/out%d", argv[1], rank);
@@ -144,7 +154,8 @@ def test_ranks_that_disagree_are_all_told(what, message):
 
 
 class _Codec(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int) for name in ("kind", "bound", "strict", "block", "mantissa")]
+    _fields_ = [(name, ctypes.c_int) for name in ("kind", "bound", "strict", "block", "mantissa", "element")]
+    _fields_ += [("seed", ctypes.c_uint32)]
 
 
 class _Library:
@@ -183,19 +194,35 @@ def _pointer(array):
 
 def _in_c(codec):
     if isinstance(codec, Inceptionn):
-        return _Codec(1, codec.bound, int(codec.mode is Mode.STRICT), 0, 0)
-    return _Codec(2, 0, 0, codec.block, codec.mantissa)
+        return _Codec(1, codec.bound, int(codec.mode is Mode.STRICT))
+    if isinstance(codec, Bfp):
+        return _Codec(2, block=codec.block, mantissa=codec.mantissa)
+    seed = SEED if codec.rounding is Rounding.STOCHASTIC else 0
+    if isinstance(codec, Mx):
+        return _Codec(3, block=codec.block, element=codec.element.id, seed=seed)
+    return _Codec(codec.kind.id, seed=seed)
 
 
+SEED = 0xFEDCBA98
 CODECS = [Inceptionn(bound=b, mode=m) for b, m in product(range(MIN_BOUND, MAX_BOUND + 1), Mode)]
 CODECS += [Bfp(block=b, mantissa=m) for b, m in product(BLOCKS, (MIN_MANTISSA, 4, 7, MAX_MANTISSA))]
+CODECS += [Mx(e, b, r) for e, b, r in product(Element, MX_BLOCKS, Rounding)]
+CODECS += [half(r) for half, r in product((Bf16, Fp16), Rounding)]
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
     path = tmp_path_factory.mktemp("c") / "libfanin.so"
     subprocess.run(
-        ["gcc", *FLAGS, "-shared", "-o", path, SOURCES / "codec.c", SOURCES / "socket.c"], check=True
+        [
+            "gcc",
+            *FLAGS,
+            "-shared",
+            "-o",
+            path,
+            *(SOURCES / f"{name}.c" for name in ("codec", "minifloat", "socket")),
+        ],
+        check=True,
     )
     return _Library(path)
 
@@ -208,7 +235,7 @@ def test_streams_in_c_are_pythons(library):
             small = (rng.standard_normal(count) * 10.0 ** rng.integers(-6, 2)).astype(np.float32)
             any_bits = rng.integers(0, 2**32, count, dtype=np.uint64).astype(np.uint32).view(np.float32)
             for values in (small, any_bits):
-                stream = encode(values, codec)
+                stream = encode(values, codec, SEED)
                 assert library.encode(c, values) == stream
                 found = library.decode(c, stream, int(count))
                 assert (
@@ -219,18 +246,32 @@ def test_streams_in_c_are_pythons(library):
                     assert library.decode(c, stream + b"\0", int(count)) is None
 
 
+@pytest.mark.parametrize("codec", [*map(Mx, Element), Bf16(), Fp16()], ids=str)
+def test_c_decodes_any_stream_of_narrow_formats(library, codec):
+    """All codes under all scales: those that no encoder writes, too."""
+    codes = np.arange(1 << 16, dtype="<u2").tobytes()
+    if isinstance(codec, Mx):
+        elements = np.resize(np.arange(256, dtype=np.uint8), (256 * 8, codec.block_bits // 8 - 1))
+        codes = np.column_stack([np.arange(256, dtype=np.uint8).repeat(8), elements]).tobytes()
+    count = 1 << 16
+    found, expected = library.decode(_in_c(codec), codes, count), decode(codes, count, codec)
+    assert found.view(np.uint32).tolist() == expected.view(np.uint32).tolist()
+
+
 def test_codecs_that_there_are_not_take_no_bytes(library):
     wrong = [
-        _Codec(1, 0, 1, 0, 0),
-        _Codec(1, 16, 1, 0, 0),
-        _Codec(2, 0, 0, 5, 7),
-        _Codec(2, 0, 0, 16, 2),
-        _Codec(3, 5, 1, 16, 7),
+        _Codec(1, 0, 1),
+        _Codec(1, 16, 1),
+        _Codec(2, block=5, mantissa=7),
+        _Codec(2, block=16, mantissa=2),
+        _Codec(3, block=8),
+        _Codec(3, block=32, element=6),
+        _Codec(6, 5, 1, 16, 7),
     ]
     for codec in wrong:
         assert library.most(codec, 100) == 0
         assert library.decode(codec, b"", 0) is None
-    assert library.decode(_Codec(0, 0, 0, 0, 0), b"\0\0\x80?", 1).tolist() == [1.0]
+    assert library.decode(_Codec(0), b"\0\0\x80?", 1).tolist() == [1.0]
 
 
 def test_a_socket_is_marked_with_segments_of_whole_values(library):
@@ -248,7 +289,10 @@ def test_a_socket_is_marked_with_segments_of_whole_values(library):
 @pytest.mark.parametrize("count", [1, 3, 4, 1001])
 def test_a_c_program_of_four_ranks(tmp_path, count):
     (tmp_path / "main.c").write_text(C_PROGRAM)
-    sources = [tmp_path / "main.c", *(SOURCES / f"{name}.c" for name in ("codec", "socket", "allreduce"))]
+    sources = [
+        tmp_path / "main.c",
+        *(SOURCES / f"{name}.c" for name in ("codec", "minifloat", "socket", "allreduce")),
+    ]
     environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
     compiler = shutil.which("mpicc", path=environment["PATH"])
     flags = [flag for flag in FLAGS if flag != "-Wconversion"]
@@ -259,10 +303,12 @@ def test_a_c_program_of_four_ranks(tmp_path, count):
     own = [(rng.standard_normal(count) * 0.1).astype(np.float32) for _ in range(4)]
     for rank, values in enumerate(own):
         values.tofile(tmp_path / f"in{rank}")
-    for name, codec in (("none", None), ("inceptionn", Inceptionn()), ("bfp", Bfp())):
+    codecs = {"none": None, "inceptionn": Inceptionn(), "bfp": Bfp(), "mx": Mx(Element.E2M1, 16), "f": Bf16()}
+    codecs["stochastic"] = Mx(rounding=Rounding.STOCHASTIC)
+    for name, codec in codecs.items():
         done = _mpiexec(4, tmp_path / "main", tmp_path, count, name)
         assert done.returncode == 0, done.stderr
-        golden = host_ring(own, codec)
+        golden = host_ring(own, codec, 9)
         for rank in range(4):
             found = np.fromfile(tmp_path / f"out{rank}", dtype=np.uint32)
             assert found.tolist() == golden.view(np.uint32).tolist(), (name, rank)
