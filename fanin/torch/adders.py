@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fanin.codec.facts import SPECIAL_EXPONENT
+from fanin.codec.golden import half
 from fanin.codec.golden.codecs import RoundTrips
 from fanin.codec.golden.rounding import derived_seed
 from fanin.golden import scaled
 from fanin.ring.golden.all_reduce import padded_to_words, slice_total, slices_by_owner
+from fanin.torch.halves import HalfFormat, UInt16
 from fanin.torch.options import Options
 from fanin.torch.wire import Wire
 
 Float32 = npt.NDArray[np.float32]
+Vector = TypeVar("Vector", bound=npt.NDArray[Any])
 
 
 class Sum(NamedTuple):
@@ -44,29 +48,44 @@ class GoldenRing:
         self._hop = RoundTrips(options.codec, derived_seed(1, wire.rank))
 
     def all_reduce(self, vector: Float32) -> Sum:
-        """Return the sum of :func:`fanin.ring.golden.all_reduce.all_reduce`.
+        """Return the sum of :func:`fanin.ring.golden.all_reduce.all_reduce`."""
+        return Sum(self._reduce(vector, self._total), None)
+
+    def all_reduce_halves(self, codes: UInt16, form: HalfFormat, divisor: int) -> UInt16:
+        """Return the codes of the sum of values of 16 bits, divided by ``divisor``.
+
+        Only codes travel between ranks. The owner of a slice adds in binary32, in the ring's order and with the
+        codec on its hops, divides, and rounds once.
+        """
+
+        def total(words: UInt16) -> UInt16:
+            sums = self._total(half.decompress(words, form))
+            return half.compress(sums / np.float32(divisor), form)
+
+        return self._reduce(codes, total)
+
+    def _total(self, words: Float32) -> Float32:
+        return slice_total(words, self._wire.rank, self._hop)
+
+    def _reduce(self, vector: Vector, total: Callable[[Vector], Vector]) -> Vector:
+        """Return the totals of all slices.
 
         Each rank owns some slices. The ranks send each owner their values of its slices, the owner computes the
-        totals in the ring's order, and all ranks gather the totals.
+        totals, and all ranks gather the totals. ``total`` maps the ranks' values of a slice, in a row each, to
+        the slice's total.
         """
         wire, config = self._wire, self._config
         padded = padded_to_words(vector, config, wire.size)
         owned_slices = slices_by_owner(vector.size, config, wire.size)
-        words = np.stack(
-            wire.exchange(
-                [np.concatenate([padded[position] for position in slices]) for slices in owned_slices]
-            )
-        )
-        totals = np.concatenate(
-            [
-                slice_total(words[:, position], wire.rank, self._hop)
-                for position in _packed(owned_slices[wire.rank])
-            ]
-        )
-        for slices, received in zip(owned_slices, wire.all_gather(totals), strict=True):
+        parts = [np.concatenate([padded[position] for position in slices]) for slices in owned_slices]
+        received_parts = wire.exchange([part.view(np.uint8) for part in parts])
+        words = np.stack([part.view(vector.dtype) for part in received_parts])
+        totals = np.concatenate([total(words[:, position]) for position in _packed(owned_slices[wire.rank])])
+        for slices, part in zip(owned_slices, wire.all_gather(totals.view(np.uint8)), strict=True):
+            received = part.view(vector.dtype)
             for position, packed in zip(slices, _packed(slices), strict=True):
                 padded[position] = received[packed]
-        return Sum(padded[: vector.size], None)
+        return padded[: vector.size]
 
     def close(self) -> None:
         """Do nothing."""

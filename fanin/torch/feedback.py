@@ -16,8 +16,8 @@ class ErrorFeedback:
     """State of a hook of ``fanin.torch.hooks``: the residual of each parameter of ``model`` on this rank.
 
     A residual belongs to a parameter, not to a bucket, because DistributedDataParallel changes its buckets
-    after the first step. It has the units of the gradient, before the learning rate. Values that are not finite
-    leave no residual. ``group``: process group of the hook; None for all ranks.
+    after the first step. It is float32, in the units of the gradient, before the learning rate. Values that
+    are not finite leave no residual. ``group``: process group of the hook; None for all ranks.
     """
 
     def __init__(self, model: torch.nn.Module, group: dist.ProcessGroup | None = None):
@@ -27,11 +27,11 @@ class ErrorFeedback:
         self._residuals: dict[str, torch.Tensor] = {}
 
     def corrected(self, bucket: dist.GradBucket) -> torch.Tensor:
-        """Return the bucket's gradients plus their residuals, as a new tensor of one dimension.
+        """Return the bucket's gradients plus their residuals, as a new float32 tensor of one dimension.
 
         Raises ValueError for a bucket of another model.
         """
-        gradients = bucket.buffer().clone()
+        gradients = bucket.buffer().to(torch.float32, copy=True)
         for name, part in self._parts(bucket, gradients):
             if name in self._residuals:
                 part += self._residuals[name].to(part.device)

@@ -5,7 +5,6 @@ Each training has its own process group ``fanin``, which carries the hook's data
 
 from __future__ import annotations
 
-import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +14,6 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from time import monotonic
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
@@ -39,12 +37,11 @@ from fanin.torch import BACKEND, timing
 from fanin.torch.feedback import ErrorFeedback
 from fanin.torch.hooks import Hook, nics, top_k
 from fanin.torch.options import Options
-from fanin.torch.timing import RATES, CommunicationTime, predicted
+from fanin.torch.timing import RATES, CommunicationTime
 
 RANKS = 4
 WARMUP_STEPS = 10  #: steps before the measurement of bytes and time, and before PowerSGD compresses
 _TIMEOUT = timedelta(minutes=2)  # of a collective
-_FLOAT_BYTES = 4
 
 Register = Callable[[DistributedDataParallel, dist.ProcessGroup], None]
 
@@ -210,7 +207,7 @@ def _train(rank: int, setup: HookSetup, training: Training) -> TrainingResult:
     steps = step + 1
     if steps <= WARMUP_STEPS:
         raise ValueError(f"epochs must be enough for more than {WARMUP_STEPS} steps, not {steps} steps")
-    size, seconds = _per_step(setup.options, warmup_time, timing.time(group), steps - WARMUP_STEPS)
+    size, seconds = _per_step(warmup_time, timing.time(group), steps - WARMUP_STEPS)
     dist.destroy_process_group(group)
     _, held_out = training.data(training.seed)
     with torch.no_grad():
@@ -218,26 +215,14 @@ def _train(rank: int, setup: HookSetup, training: Training) -> TrainingResult:
     return TrainingResult(float((predictions == held_out.digits).mean()), size, seconds)
 
 
-def _per_step(
-    options: Options, start: CommunicationTime, end: CommunicationTime, steps: int
-) -> tuple[float, dict[float, float]]:
+def _per_step(start: CommunicationTime, end: CommunicationTime, steps: int) -> tuple[float, dict[float, float]]:
     """Return bytes that a rank's NIC sends per step, and predicted seconds per step by the link's Gb/s.
 
-    - ``start``, ``end``: communication of the group up to two moments that are ``steps`` steps apart.
-
-    Gloo carries tensors that nodes cannot add, here float16. Its bytes are counted as if nodes could: as
-    float32 values that take as many bytes, each two halves.
+    ``start``, ``end``: communication of the group up to two moments that are ``steps`` steps apart.
     """
     size = (end.total.wire_bytes - start.total.wire_bytes) / steps
     seconds = {
         rate: (end.total.predicted.get(rate, 0.0) - start.total.predicted.get(rate, 0.0)) / steps
         for rate in RATES
     }
-    words = math.ceil((end.gloo_bytes - start.gloo_bytes) / steps / _FLOAT_BYTES)
-    if words:
-        gloo_bytes = 0.0
-        for rate in RATES:
-            gloo_seconds, gloo_bytes = predicted(options, RANKS, np.zeros(words, np.float32), gbps=rate)
-            seconds[rate] += gloo_seconds
-        size += gloo_bytes
     return size, seconds

@@ -80,6 +80,11 @@ class Options:
         return replace(PRESETS[self.preset], codec=self.codec)
 
     @property
+    def adds_halves(self) -> bool:
+        """True if the hardware adds bfloat16 and float16 tensors; only the ring's golden model does."""
+        return self.run is Run.GOLDEN and self.collective is Collective.RING
+
+    @property
     def max_ranks(self) -> int:
         """Maximum number of ranks of a group."""
         return MAX_NODES if self.collective is Collective.RING else MAX_WORKERS

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from fanin.golden import fp32
 from fanin.ring.facts import MAX_NODES, MIN_NODES, RingConfig
 
 Float32 = npt.NDArray[np.float32]
+Array = npt.NDArray[Any]
 
 
 def all_reduce(
@@ -54,10 +56,10 @@ def slices_by_owner(count: int, config: RingConfig, nodes: int) -> list[list[sli
     return slices
 
 
-def padded_to_words(gradient: Float32, config: RingConfig, nodes: int) -> Float32:
-    """Return a node's vector, padded with zeros to the end of the last slice."""
+def padded_to_words(gradient: Array, config: RingConfig, nodes: int) -> Array:
+    """Return a node's vector, padded with zeros of its type to the end of the last slice."""
     *_, segment = config.segments(np.size(gradient), nodes)
-    padded = np.zeros((segment[-1].start + segment[-1].words) * config.lanes, dtype=np.float32)
+    padded = np.zeros((segment[-1].start + segment[-1].words) * config.lanes, dtype=gradient.dtype)
     padded[: np.size(gradient)] = np.reshape(gradient, -1)
     return padded
 

@@ -91,6 +91,32 @@ def report(results):
         results["refused"] = str(error)
 
 
+NATIVE = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def native(name, rank, results):
+    """Sums and means of values of 16 bits, a part of one, and how many collectives gloo carries for them."""
+    before = fanin.torch.time().gloo_calls
+    for kind, dtype in NATIVE.items():
+        own = torch.from_numpy(vectors(name, 500)[rank]).to(dtype)
+        mean, part, across = own.clone(), torch.zeros(2, dtype=dtype), own[:6].clone().reshape(3, 2).t()
+        dist.reduce_scatter(part, list(own[:6].chunk(RANKS)))
+        dist.all_reduce(own)
+        dist.all_reduce(mean, op=dist.ReduceOp.AVG)
+        dist.all_reduce(across)
+        found = {"sum": own, "mean": mean, "part": part, "across": across}
+        for what, tensor in found.items():
+            assert tensor.dtype == dtype
+            results[f"native {what}/{name}/{kind}"] = tensor.float().numpy()
+    results[f"native gloo/{name}"] = fanin.torch.time().gloo_calls - before
+    model = DistributedDataParallel(network(7).bfloat16())
+    model.register_comm_hook(None, nics())
+    model(torch.full((16, 20), 0.25 + rank, dtype=torch.bfloat16)).square().mean().backward()
+    gradients = [p.grad for p in model.module.parameters()]
+    assert {gradient.dtype for gradient in gradients} == {torch.bfloat16}
+    results[f"native ddp/{name}"] = torch.cat([each.reshape(-1) for each in gradients]).float().numpy()
+
+
 def others(rank, results):
     """Every other collective, of float32 and of another type, contiguous and not."""
     own = torch.from_numpy(gradients(RANKS, 6, 60)[rank])
@@ -200,9 +226,11 @@ def main(rank, folder):
         sums(name, rank, results)
         if name == "bfp":
             hooks(rank, results)
+            native(name, rank, results)
         if name == "none":
             report(results)
             others(rank, results)
+            native(name, rank, results)
             unfit(rank, results)
             destroyed(results)
         if name != list(OPTIONS)[-1]:

@@ -12,9 +12,10 @@ from torch.multiprocessing import start_processes
 from torch.nn.parallel import DistributedDataParallel
 
 from fanin.codec.facts import Mode
+from fanin.codec.formats import Element, Rounding
 from fanin.ring.facts import RingConfig
 from fanin.torch.feedback import ErrorFeedback
-from fanin.torch.hooks import bfp, inceptionn, ring, top_k
+from fanin.torch.hooks import bf16, bfp, fp16, inceptionn, mx, ring, top_k
 
 RANKS = 4
 SMALL = RingConfig(lanes=8, frame_words=2, slice_frames=2, buffer_frames=4)
@@ -26,6 +27,10 @@ HOOKS = {
     "bfp": bfp(),
     "bfp, 8 and 5": bfp(8, 5, config=SMALL),
     "bfp, 4 bits of exponent": bfp(8, 7, 4, 10, config=SMALL),
+    "mx": mx(Element.E2M1, 16, config=SMALL),
+    "mx, stochastic": mx(rounding=Rounding.STOCHASTIC),
+    "bf16": bf16(),
+    "fp16, stochastic": fp16(Rounding.STOCHASTIC, config=SMALL),
     "half": ring(SMALL, hop=lambda values: values / np.float32(2)),
 }
 SETS = [(2, 1), (2, 33), (2, 1000), (3, 7), (3, 500), (3, 1537), (4, 2), (4, 64), (4, 4096), (4, 4100)]
@@ -83,6 +88,26 @@ def _recording(hook):
     return record
 
 
+NATIVE = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+NATIVE_HOOKS = {"none": HOOKS["none"], "mx": HOOKS["mx"]}
+
+
+def native(rank, results):
+    """Gradients of 16 bits, with and without error feedback."""
+    model = torch.nn.Linear(199, 2)
+    for name, dtype in NATIVE.items():
+        for hook_name, hook in NATIVE_HOOKS.items():
+            own = torch.from_numpy(gradients(RANKS, 400, 70)[rank]).to(dtype)
+            found = hook(None, Bucket(own)).wait()
+            assert found.dtype == dtype
+            results[f"native {name}/{hook_name}"] = found.float().numpy()
+            state = ErrorFeedback(model)
+            for step in range(STEPS):
+                own = torch.from_numpy(gradients(RANKS, 400, step)[rank]).to(dtype)
+                found = hook(state, Bucket(own, model.parameters())).wait()
+                results[f"fed {name}/{hook_name}/{step}"] = found.float().numpy()
+
+
 def main(rank, folder):
     """A rank's life: all sets and hooks, then a step of DDP; results go to a file."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
@@ -103,11 +128,13 @@ def main(rank, folder):
                 results[f"{name}/{number}"] = hook(groups[size], Bucket(own)).wait().numpy()
             results[f"top/{number}"] = top_k(SHARE)(groups[size], Bucket(own)).wait().numpy()
     model = torch.nn.Linear(199, 2)
-    for name, hook in {"codec": inceptionn(6), "top": top_k(SHARE)}.items():
+    fed = {"codec": inceptionn(6), "stochastic": mx(Element.E2M3, rounding=Rounding.STOCHASTIC)}
+    for name, hook in (fed | {"top": top_k(SHARE)}).items():
         state = ErrorFeedback(model)
         for step in range(STEPS):
             own = torch.from_numpy(gradients(RANKS, 400, step)[rank])
             results[f"fed {name}/{step}"] = hook(state, Bucket(own, model.parameters())).wait().numpy()
+    native(rank, results)
     if rank == 0:
         results["alone"] = HOOKS["strict"](groups[1], Bucket(torch.tensor([0.3]))).wait().numpy()
     spread = torch.from_numpy(gradients(RANKS, 64, 50)[rank].repeat(2))[::2]

@@ -6,12 +6,15 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
 
-from fanin.codec.facts import Bfp, Inceptionn, Mode
-from fanin.codec.golden import bfp, inceptionn
+from fanin.codec.facts import Bf16, Bfp, Fp16, Inceptionn, Mode, Mx
+from fanin.codec.formats import Element, Rounding
+from fanin.codec.golden import bfp, codecs, inceptionn
+from fanin.codec.golden.rounding import derived_seed
 from fanin.codec.golden.samples import samples
 from fanin.ring.facts import RingConfig
 from fanin.ring.golden.all_reduce import all_reduce
@@ -36,6 +39,10 @@ CONFIGS = {
         None,
     ),
     "bfp, 4 bits of exponent": (replace(SMALL, codec=Bfp(8, 7, 4, 10)), None),
+    "mx": (replace(SMALL, codec=Mx(Element.E2M1, 16)), None),
+    "mx, stochastic": (RingConfig(codec=Mx(rounding=Rounding.STOCHASTIC)), None),
+    "bf16": (RingConfig(codec=Bf16()), None),
+    "fp16, stochastic": (replace(SMALL, codec=Fp16(Rounding.STOCHASTIC)), None),
     "half": (SMALL, lambda values: values / np.float32(2)),
 }
 
@@ -59,6 +66,8 @@ def _same(a, b):
 def test_every_rank_gets_the_rings_mean_bit_for_bit(results, name, number):
     ranks, count = torch_ranks.SETS[number]
     config, hop = CONFIGS[name]
+    call = [size for size, _ in torch_ranks.SETS[:number]].count(ranks)  # of the hook in this group
+    hop = hop or codecs.RoundTrips(config.codec, derived_seed(2, call))
     expected = all_reduce(torch_ranks.gradients(ranks, count, number), config, hop) / np.float32(ranks)
     for rank in range(ranks):
         assert _same(results[rank][f"{name}/{number}"], expected)
@@ -122,6 +131,57 @@ def test_error_feedback_adds_to_a_gradient_what_was_left_out_of_those_before(res
     assert np.any(left)
 
 
+def test_error_feedback_with_stochastic_rounding_has_other_bits_at_each_rank_and_step(results):
+    config = RingConfig(codec=Mx(Element.E2M3, rounding=Rounding.STOCHASTIC))
+    left = np.zeros((4, 400), np.float32)
+    for step in range(torch_ranks.STEPS):
+        whole = torch_ranks.gradients(4, 400, step) + left
+        given = np.stack(
+            [codecs.roundtrip(own, config.codec, derived_seed(1, rank, step)) for rank, own in enumerate(whole)]
+        )
+        left = np.nan_to_num(whole - given, nan=0)
+        total = all_reduce(given, config, codecs.RoundTrips(config.codec, derived_seed(2, step)))
+        for result in results:
+            assert np.array_equal(result[f"fed stochastic/{step}"], total / np.float32(4), equal_nan=True)
+
+
+def _as_type(values, name):
+    """Values after rounding to a type of 16 bits, as float32."""
+    with np.errstate(over="ignore"):
+        return values.astype({"bfloat16": ml_dtypes.bfloat16, "float16": np.float16}[name]).astype(np.float32)
+
+
+@pytest.mark.parametrize("hook", torch_ranks.NATIVE_HOOKS)
+@pytest.mark.parametrize("name", torch_ranks.NATIVE)
+def test_gradients_of_16_bits_are_added_in_float32_and_rounded_once(results, name, hook):
+    config, _ = CONFIGS[hook]
+    given = [_as_type(own, name) for own in torch_ranks.gradients(4, 400, 70)]
+    expected = _as_type(all_reduce(given, config) / np.float32(4), name)
+    for result in results:
+        assert np.array_equal(result[f"native {name}/{hook}"], expected, equal_nan=True)
+    if hook == "none":
+        each_hop = given[0]
+        for own in given[1:]:
+            each_hop = _as_type(each_hop + own, name)
+        assert not np.array_equal(each_hop / 4, expected, equal_nan=True)  # rounding on each hop differs
+
+
+@pytest.mark.parametrize("hook", torch_ranks.NATIVE_HOOKS)
+@pytest.mark.parametrize("name", torch_ranks.NATIVE)
+def test_error_feedback_keeps_what_16_bits_lose_in_float32(results, name, hook):
+    config, _ = CONFIGS[hook]
+    left = np.zeros((4, 400), np.float32)
+    for step in range(torch_ranks.STEPS):
+        whole = np.stack([_as_type(own, name) for own in torch_ranks.gradients(4, 400, step)]) + left
+        given = np.stack([_as_type(codecs.roundtrip(own, config.codec), name) for own in whole])
+        with np.errstate(invalid="ignore"):
+            left = np.nan_to_num(whole - given, nan=0, posinf=0, neginf=0)
+        expected = _as_type(all_reduce(given, config) / np.float32(4), name)
+        for result in results:
+            assert np.array_equal(result[f"fed {name}/{hook}/{step}"], expected, equal_nan=True)
+    assert np.any(left) == (hook == "mx")  # a gradient of 16 bits that no codec changes leaves nothing
+
+
 def test_a_rank_alone_keeps_its_gradients(results):
     assert _same(results[0]["alone"], np.array([0.3], dtype=np.float32))
 
@@ -159,9 +219,12 @@ def test_round_trips_are_numpys_and_keep_the_shape(codec):
 def test_other_types_are_refused():
     with pytest.raises(TypeError, match=r"values must be float32, not torch\.float64"):
         torch_hooks.roundtrip(torch.zeros(3, dtype=torch.float64), None)
-    bucket = torch_ranks.Bucket(torch.zeros(3, dtype=torch.bfloat16))
-    with pytest.raises(TypeError, match=r"gradients must be float32, not torch\.bfloat16"):
+    bucket = torch_ranks.Bucket(torch.zeros(3, dtype=torch.float64))
+    with pytest.raises(
+        TypeError, match=r"gradients must be float32 or bfloat16 or float16, not torch\.float64"
+    ):
         torch_hooks.ring()(None, bucket)
+    bucket = torch_ranks.Bucket(torch.zeros(3, dtype=torch.bfloat16))
     with pytest.raises(TypeError, match=r"gradients must be float32, not torch\.bfloat16"):
         torch_hooks.top_k()(None, bucket)
     with pytest.raises(ValueError, match=r"share must be above 0, and at most 1, not 1\.5"):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -16,7 +17,7 @@ from fanin.link import LinkConfig
 from fanin.ring.golden.all_reduce import all_reduce
 from fanin.sim.ring.time import RingTime
 from tests.fanin.torch import group_ranks
-from tests.fanin.torch.ranks import gradients
+from tests.fanin.torch.ranks import gradients, network
 
 ROOT = Path(__file__).parents[3]
 RANKS, OPTIONS = group_ranks.RANKS, group_ranks.OPTIONS
@@ -85,6 +86,49 @@ def test_hooks_use_the_groups_nodes(results):
     assert all(_same(found["hooked"], expected) for found in results)
     assert all(_same(found["power"], results[0]["power"]) for found in results)
     assert results[0]["power"].any()
+
+
+def _as_type(values, kind):
+    """Values after rounding to a type of 16 bits, as float32."""
+    with np.errstate(over="ignore"):
+        return values.astype({"bfloat16": ml_dtypes.bfloat16, "float16": np.float16}[kind]).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", group_ranks.NATIVE)
+@pytest.mark.parametrize("name", ["none", "bfp"])
+def test_values_of_16_bits_are_added_in_float32_and_rounded_once(results, name, kind):
+    given = np.stack([_as_type(own, kind) for own in group_ranks.vectors(name, 500)])
+    total, part = _sum(name, given), _sum(name, given[:, :6])
+    for rank, found in enumerate(results):
+        for what, expected in (
+            ("sum", total),
+            ("mean", total / np.float32(RANKS)),
+            ("part", part[2 * rank :][:2]),
+            (
+                "across",
+                _sum(name, given[:, :6].reshape(RANKS, 3, 2).transpose(0, 2, 1).reshape(RANKS, 6)).reshape(
+                    2, 3
+                ),
+            ),
+        ):
+            rounded = _as_type(expected, kind)
+            assert np.array_equal(found[f"native {what}/{name}/{kind}"], rounded, equal_nan=True), what
+    assert [int(found[f"native gloo/{name}"]) for found in results] == [0] * RANKS
+
+
+@pytest.mark.parametrize("name", ["none", "bfp"])
+def test_ddp_trains_bfloat16_parameters(results, name):
+    """All replicas have the same gradients, near the mean of the ranks' own."""
+    mean = sum(_bfloat16_gradients(rank) for rank in range(RANKS)) / RANKS
+    for found in results:
+        assert _same(found[f"native ddp/{name}"], results[0][f"native ddp/{name}"])
+        assert np.abs(found[f"native ddp/{name}"] - mean).max() <= np.abs(mean).max() * 2**-6
+
+
+def _bfloat16_gradients(rank):
+    model = network(7).bfloat16()
+    model(torch.full((16, 20), 0.25 + rank, dtype=torch.bfloat16)).square().mean().backward()
+    return torch.cat([p.grad.reshape(-1) for p in model.parameters()]).float().numpy()
 
 
 def test_reduce_scatter_is_a_part_of_the_rings_sum(results):
