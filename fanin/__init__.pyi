@@ -147,6 +147,8 @@ def ring_train(
     mantissa: int | None = None,
     exponent: int | None = None,
     offset: int | None = None,
+    element: str | None = None,
+    rounding: str | None = None,
     wave: PathLike | None = None,
     wave_nodes: str | None = None,
     wave_from: int | None = None,

@@ -23,9 +23,9 @@ from fanin.codec.run.values import as_float32, errors_naming, open_input
 from fanin.report.html import Rows
 
 Float32 = npt.NDArray[np.float32]
-_COSTS_OF_NONFINITE = {
-    Codec.BFP: "0 unless they are near float32's largest",
-    Codec.MX: "NaN, or 0 beside infinities unless they are near float32's largest",
+_COSTS_OF_NONFINITE: dict[type[CodecConfig], str] = {
+    Bfp: "0 unless they are near float32's largest",
+    Mx: "NaN, or 0 beside infinities unless they are near float32's largest",
 }
 
 
@@ -103,8 +103,8 @@ def compress(
         raise InputError("values must not be empty")
     flat = as_float32(array.reshape(-1).astype(np.float64) if array.dtype.kind != "f" else array.reshape(-1))
     nonfinite = int(np.count_nonzero(~np.isfinite(flat)))
-    if nonfinite and config.kind in _COSTS_OF_NONFINITE:
-        reason = f"NaN or infinite: finite values of their blocks become {_COSTS_OF_NONFINITE[config.kind]}"
+    if nonfinite and (cost := _COSTS_OF_NONFINITE.get(type(config))):
+        reason = f"NaN or infinite: finite values of their blocks become {cost}"
         warnings.warn(f"fanin.compress: {nonfinite:,} of {flat.size:,} values are {reason}", stacklevel=2)
     meter = Meter(config, seed)
     meter.add(flat)

@@ -29,9 +29,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "bytes that says how (docs/systems/codec.md).",
     )
     add_codec(encode, required=True)
-    encode.add_argument(
-        "--seed", type=int, default=1, metavar="S", help="seed of stochastic rounding (default: 1)"
-    )
+    encode.add_argument("--seed", type=int, default=1, metavar="S", help="seed of stochastic rounding")
     encode.set_defaults(run=run_encode)
     decode = parts.add_parser(
         "decode",
