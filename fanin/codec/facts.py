@@ -295,7 +295,7 @@ class Mx:
     @property
     def code_bits(self) -> int:
         """Bits of an element."""
-        return self.element.format.bits
+        return self.element.layout.bits
 
     @property
     def block_bits(self) -> int:
@@ -316,7 +316,7 @@ class Half:
     """
 
     kind: ClassVar[Codec]
-    format: ClassVar[Minifloat]
+    layout: ClassVar[Minifloat]
 
     rounding: Rounding = Rounding.NEAREST
 
@@ -355,7 +355,7 @@ class Half:
     @property
     def code_bits(self) -> int:
         """Bits of a value on the link."""
-        return self.format.bits
+        return self.layout.bits
 
     @property
     def ratio(self) -> float:
@@ -368,7 +368,7 @@ class Bf16(Half):
     """Parameters of bfloat16: the upper half of a binary32 value, rounded."""
 
     kind: ClassVar[Codec] = Codec.BF16
-    format: ClassVar[Minifloat] = BFLOAT16
+    layout: ClassVar[Minifloat] = BFLOAT16
 
 
 @dataclass(frozen=True)
@@ -376,7 +376,7 @@ class Fp16(Half):
     """Parameters of IEEE 754's binary16."""
 
     kind: ClassVar[Codec] = Codec.FP16
-    format: ClassVar[Minifloat] = BINARY16
+    layout: ClassVar[Minifloat] = BINARY16
 
 
 def _check_rounding(rounding: Rounding) -> None:
@@ -433,6 +433,6 @@ def parse_member(parameter: str, name: str) -> Mode | Element | Rounding:
     return ENUMERATIONS[parameter][name.upper()]
 
 
-def is_stochastic(config: CodecConfig) -> bool:
+def is_stochastic(config: CodecConfig | Half) -> bool:
     """Return whether the codec rounds stochastically, so that its encoder takes a seed."""
     return getattr(config, "rounding", Rounding.NEAREST) is Rounding.STOCHASTIC

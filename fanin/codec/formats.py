@@ -112,12 +112,12 @@ class Element(StrEnum):
         return list(Element).index(self)
 
     @property
-    def format(self) -> Minifloat:
+    def layout(self) -> Minifloat:
         """Layout of a code. That of ``INT8`` is the layout of its magnitude."""
-        return _ELEMENT_FORMATS[self]
+        return _LAYOUTS[self]
 
 
-_ELEMENT_FORMATS = {
+_LAYOUTS = {
     Element.E4M3: Minifloat(4, 3, 7, Specials.NAN),
     Element.E5M2: Minifloat(5, 2, 15, Specials.IEEE),
     Element.E3M2: Minifloat(3, 2, 3),

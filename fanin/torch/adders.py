@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from fanin.torch.options import Options
 from fanin.torch.wire import Wire
 
 Float32 = npt.NDArray[np.float32]
-Vector = TypeVar("Vector", bound=npt.NDArray[Any])
+Vector = npt.NDArray[Any]  # float32, or codes of 16 bits
 
 
 class Sum(NamedTuple):

@@ -25,11 +25,10 @@ def common_format(tensors: Sequence[torch.Tensor]) -> HalfFormat | None:
 
 def codes_of(tensor: torch.Tensor) -> UInt16:
     """Return the codes of a tensor's values, flat; a view if it is contiguous."""
-    codes: UInt16 = tensor.detach().contiguous().view(torch.uint16).numpy()
-    return codes.reshape(-1)
+    return codes_view(tensor.contiguous()).reshape(-1)
 
 
-def write_codes(codes: UInt16, tensor: torch.Tensor) -> None:
-    """Copy codes into a tensor of the same number of values and any shape; autograd does not see it."""
-    view = tensor.detach().view(torch.uint16).numpy()
-    view[...] = codes.reshape(view.shape)
+def codes_view(tensor: torch.Tensor) -> UInt16:
+    """Return a view of the codes in a tensor's memory, in its shape; autograd does not see writes to it."""
+    view: UInt16 = tensor.detach().view(torch.uint16).numpy()
+    return view

@@ -22,7 +22,7 @@ from fanin.base.printable import print_note
 from fanin.codec.golden import half
 from fanin.torch import BACKEND
 from fanin.torch.adders import Adder, Float32, GoldenRing, GoldenSwitch
-from fanin.torch.halves import FORMATS, HalfFormat, UInt16, codes_of, common_format, write_codes
+from fanin.torch.halves import FORMATS, HalfFormat, UInt16, codes_of, codes_view, common_format
 from fanin.torch.options import Collective, Options, Run
 from fanin.torch.peers import Peers
 from fanin.torch.timing import Log, keep_log
@@ -430,8 +430,5 @@ def _values(tensor: torch.Tensor) -> Float32:
 
 def _write(values: Float32 | UInt16, tensor: torch.Tensor) -> None:
     """Copy values, or codes of 16 bits, into a tensor of the same number of values and any shape."""
-    if values.dtype == np.uint16:
-        write_codes(values, tensor)
-        return
-    view = _view(tensor)
+    view = codes_view(tensor) if tensor.dtype in FORMATS else _view(tensor)
     view[...] = values.reshape(view.shape)

@@ -23,18 +23,21 @@ def compress(values: Float32, config: Half, seed: int = 1) -> UInt16:
     A value above the range becomes infinity; every NaN becomes the positive quiet NaN. ``seed``, 1 to 2^32 - 1,
     is that of stochastic rounding.
     """
-    layout = config.format
+    layout = config.layout
+    infinity, nan = layout.infinity, layout.nan
+    assert infinity is not None
+    assert nan is not None
     sign, exponent, fraction = fields(values)
     random = random_bytes(exponent.size, seed).reshape(exponent.shape) if is_stochastic(config) else None
-    finite = np.minimum(magnitudes(exponent, fraction, 0, layout, random), layout.infinity)
+    finite = np.minimum(magnitudes(exponent, fraction, 0, layout, random), infinity)
     is_special, is_nan = exponent == SPECIAL_EXPONENT, (exponent == SPECIAL_EXPONENT) & (fraction > 0)
-    magnitude = np.where(is_nan, layout.nan, np.where(is_special, layout.infinity, finite))
+    magnitude = np.where(is_nan, nan, np.where(is_special, infinity, finite))
     return (np.where(is_nan, 0, sign) << layout.bits - 1 | magnitude).astype(np.uint16)
 
 
 def decompress(codes: UInt16, config: Half) -> Float32:
     """Return the values of codes, exactly; every NaN becomes the single NaN."""
-    return _values(config.format)[codes]
+    return _values(config.layout)[codes]
 
 
 @cache

@@ -12,7 +12,6 @@ from fanin.codec.formats import RANDOM_BITS, Minifloat
 from fanin.codec.golden.rounding import round_nearest, round_stochastic
 
 UInt8 = npt.NDArray[np.uint8]
-UInt32 = npt.NDArray[np.uint32]
 Int64 = npt.NDArray[np.int64]
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
@@ -20,11 +19,12 @@ Float64 = npt.NDArray[np.float64]
 _MAX_SHIFT = FRACTION_BITS + 1 + RANDOM_BITS + 2  # a significand shifted by more rounds to zero, too
 
 
-def fields(values: Float32) -> tuple[UInt32, Int64, Int64]:
+def fields(values: Float32) -> tuple[Int64, Int64, Int64]:
     """Return sign (0 or 1), exponent field and fraction of binary32 values, in their shape."""
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     exponent = (bits >> FRACTION_BITS & 0xFF).astype(np.int64)
-    return bits >> 31, exponent, (bits & (1 << FRACTION_BITS) - 1).astype(np.int64)
+    fraction = (bits & (1 << FRACTION_BITS) - 1).astype(np.int64)
+    return (bits >> 31).astype(np.int64), exponent, fraction
 
 
 def magnitudes(

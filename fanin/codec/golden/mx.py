@@ -29,7 +29,7 @@ def compress(values: Float32, config: Mx, seed: int = 1) -> tuple[UInt8, UInt8]:
     """
     flat = np.asarray(values, dtype=np.float32).reshape(-1)
     blocks = np.pad(flat, (0, -len(flat) % config.block)).reshape(-1, config.block)
-    layout = config.element.format
+    layout = config.element.layout
     sign, exponent, fraction = fields(blocks)
     special = exponent == SPECIAL_EXPONENT
     scales = np.maximum(exponent.max(axis=1) - layout.max_exponent, 0)
@@ -48,7 +48,7 @@ def compress(values: Float32, config: Mx, seed: int = 1) -> tuple[UInt8, UInt8]:
 
 def decompress(scales: UInt8, codes: UInt8, config: Mx) -> Float32:
     """Return the values of whole blocks. Subnormal results become zeros of their sign."""
-    layout = config.element.format
+    layout = config.element.layout
     bits = layout.bits
     blocks = codes.astype(np.int64).reshape(-1, config.block)
     sign = blocks >> bits - 1

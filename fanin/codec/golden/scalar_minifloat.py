@@ -86,7 +86,7 @@ def _randoms(rounding: Rounding, seed: int) -> Iterator[int | None]:
 
 def mx_compress(block: Sequence[int], config: Mx, randoms: Iterator[int | None]) -> tuple[int, list[int]]:
     """Return scale and codes of one block of values, given as bits; takes a random byte for each value."""
-    largest = config.element.format.max_exponent
+    largest = config.element.layout.max_exponent
     taken = [next(randoms) for _ in block]
     if any(map(_is_nan, block)):
         return 255, [0] * len(block)
@@ -110,7 +110,7 @@ def _floor_log2(value: Fraction) -> int:
 
 
 def _mx_code(bits: int, scale: int, element: Element, random: int | None) -> int:
-    layout = element.format
+    layout = element.layout
     finite = _finite_numbers(layout)
     code = len(finite) - 1
     if _is_finite(bits):
@@ -123,7 +123,7 @@ def _mx_code(bits: int, scale: int, element: Element, random: int | None) -> int
 
 def mx_decompress(scale: int, code: int, config: Mx) -> int:
     """Return the bits of one value from its block's scale and its own code."""
-    layout = config.element.format
+    layout = config.element.layout
     sign, code = divmod(code, 1 << layout.bits - 1)
     if scale == 255:
         return _NAN
@@ -156,8 +156,8 @@ def mx_encode(values: Sequence[int], config: Mx, seed: int = 1) -> bytes:
     for first in range(0, len(values), config.block):
         block = [*values[first : first + config.block]]
         scale, codes = mx_compress(block + [0] * (config.block - len(block)), config, randoms)
-        number = sum(code << n * config.element.format.bits for n, code in enumerate(codes))
-        stream += bytes([scale]) + number.to_bytes(config.block * config.element.format.bits // 8, "little")
+        number = sum(code << n * config.element.layout.bits for n, code in enumerate(codes))
+        stream += bytes([scale]) + number.to_bytes(config.block * config.element.layout.bits // 8, "little")
     return bytes(stream)
 
 
@@ -172,7 +172,7 @@ def mx_roundtrip(values: Sequence[int], config: Mx, seed: int = 1) -> list[int]:
 
 def half_compress(bits: int, config: Half, random: int | None) -> int:
     """Return the code of one value, given as bits."""
-    layout = config.format
+    layout = config.layout
     infinity, sign = len(_finite_numbers(layout)), 1 << 15 if bits >= _SIGN else 0
     if _is_nan(bits):
         return infinity + 2 ** (layout.fraction - 1)
@@ -184,9 +184,9 @@ def half_compress(bits: int, config: Half, random: int | None) -> int:
 def half_decompress(code: int, config: Half) -> int:
     """Return the bits of one value from its code."""
     sign, code = divmod(code, 1 << 15)
-    numbers = _finite_numbers(config.format)
+    numbers = _finite_numbers(config.layout)
     if code >= len(numbers):
-        return _special(config.format, sign, code)
+        return _special(config.layout, sign, code)
     return sign << 31 | int.from_bytes(struct.pack("<f", float(numbers[code])), "little")
 
 

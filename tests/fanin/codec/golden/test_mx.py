@@ -39,7 +39,7 @@ def received_bits(values, config):
 
 @pytest.mark.parametrize("element", ML_TYPES)
 def test_every_code_decodes_as_in_ml_dtypes(element):
-    codes = np.arange(1 << element.format.bits, dtype=np.uint8)
+    codes = np.arange(1 << element.layout.bits, dtype=np.uint8)
     blocks = np.resize(codes, max(32, len(codes)))
     values = mx.decompress(np.full(len(blocks) // 32, 127, dtype=np.uint8), blocks, Mx(element))[: len(codes)]
     expected = codes.view(ML_TYPES[element]).astype(np.float32)
@@ -135,7 +135,7 @@ def test_a_hundred_million_values_have_torchaos_blocks(element):
 def test_blocks_decode_as_in_torchao(element):
     """All codes under all scales; ours flushes subnormal results and has one NaN."""
     scales = np.arange(256, dtype=np.uint8).repeat(8)
-    codes = np.resize(np.arange(1 << element.format.bits, dtype=np.uint8), 256 * 256)
+    codes = np.resize(np.arange(1 << element.layout.bits, dtype=np.uint8), 256 * 256)
     values, expected = mx.decompress(scales, codes, Mx(element)), torchao_decompress(scales, codes, element, 32)
     assert (
         values.view(np.uint32)
@@ -217,7 +217,7 @@ def test_zeros_keep_their_sign_but_in_int8(element):
 @pytest.mark.parametrize("element", Element)
 def test_subnormal_results_become_zeros_of_their_sign(element):
     """Values just below twice the least normal number, some of which a coarse element rounds below it."""
-    layout = element.format
+    layout = element.layout
     codes = np.array([1, 1 | 1 << layout.bits - 1] * 8, dtype=np.uint8)
     if element is Element.INT8:
         codes[1::2] = 0xFF

@@ -87,7 +87,7 @@ def test_the_mean_over_seeds_is_the_value(config):
 def steps_at(values, config):
     """Distance of the two codes around each value, in a block whose largest value is 1.5."""
     is_mx = isinstance(config, Mx)
-    layout = config.element.format if is_mx else config.format
+    layout = config.element.layout if is_mx else config.layout
     grid = numbers(layout)[: layout.largest + 1] * 2.0 ** (-layout.max_exponent if is_mx else 0)
     above = np.clip(np.searchsorted(grid, np.abs(values), side="right"), 1, len(grid) - 1)
     return grid[above] - grid[above - 1]
