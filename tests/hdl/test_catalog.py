@@ -146,6 +146,7 @@ def test_a_ring_node_takes_the_parameters_of_its_codec():
             "data_width must be a power of two from 32 to 512, not 1048576",
         ),
         ("bfp-compressor", {"exponent": "9"}, "exponent must be 1 to 8 bits, not 9"),
+        ("ring-node", {"codec": "mx"}, "codec mx has no RTL: no compressor and no decompressor"),
         ("ring-node", {"codec": "bfp", "exponent": "0"}, "exponent must be 1 to 8 bits, not 0"),
         (
             "cluster-node",

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from fanin.codec.facts import Bfp, Inceptionn, Mode
-from fanin.codec.golden import bfp, inceptionn
+from fanin.codec.facts import Bf16, Bfp, Fp16, Inceptionn, Mode, Mx
+from fanin.codec.formats import Element, Rounding
+from fanin.codec.golden import bfp, codecs, inceptionn
 from fanin.ring.facts import RingConfig
 from fanin.ring.golden.all_reduce import all_reduce
 from fanin.sim.codec.exchanges import AggregatorTree, Ring, RingOfRings, RingsUnderAggregator, WorkerAggregator
@@ -120,6 +121,18 @@ def test_bytes_are_those_of_the_codecs_streams(count):
     for config in (Bfp(), Bfp(block=4, mantissa=4), Bfp(4, 7, 5, 8)):
         assert transfer(values, config)[1] == len(bfp.encode(values, config))
         assert np.array_equal(transfer(values, config)[0], bfp.roundtrip(values, config))
+    for config in (Mx(Element.E2M1, 16), Mx(rounding=Rounding.STOCHASTIC), Bf16(), Fp16()):
+        received, sent, _ = transfer(values, config, 5)
+        assert sent == len(codecs.encode(values, config, 5))
+        assert np.array_equal(received, codecs.roundtrip(values, config, 5))
+
+
+def test_each_vector_is_rounded_with_other_random_bits():
+    (values,), traffic = _gradients(1, 1000), Traffic()
+    first, second = (traffic.send("up", values, Bf16(Rounding.STOCHASTIC)) for _ in range(2))
+    assert not np.array_equal(first, second)
+    repeated = Traffic()
+    assert np.array_equal(repeated.send("up", values, Bf16(Rounding.STOCHASTIC)), first)
 
 
 @pytest.mark.parametrize(("dropped", "size"), [(16, 6), (22, 4), (24, 3)])

@@ -2,7 +2,8 @@
 
 import pytest
 
-from fanin.codec.facts import Bfp, Inceptionn
+from fanin.codec.facts import Bf16, Bfp, Inceptionn, Mx
+from fanin.codec.formats import Element
 from fanin.link import LinkConfig
 from fanin.ring.facts import PRESETS, RingConfig
 from fanin.sim.ring.time import RingTime
@@ -57,6 +58,16 @@ def test_a_narrow_exponent_saves_its_bits():
     # 64 words are 256 blocks of 5 + 4 * 4 bits, 672 bytes: 11 beats, and the header's
     data = time(codec=Bfp(4, 3, 5), gbps=float("inf")).on_link
     assert data == 4 * 6 * 16 * (12 + 0.25)
+
+
+@pytest.mark.parametrize(
+    ("codec", "beats"),
+    [(Mx(), 17), (Mx(Element.E2M1), 9), (Mx(Element.E3M2), 13), (Bf16(), 32)],
+    ids=str,
+)
+def test_narrow_formats_take_the_beats_of_their_streams_and_a_header(codec, beats):
+    # 64 words are 1024 values, for example 32 blocks of 33 bytes: 16.5 beats, and the header's
+    assert time(codec=codec, gbps=float("inf")).on_link == 4 * 6 * 16 * (beats + 1 + 0.25)
 
 
 def test_what_a_word_takes_may_be_given():

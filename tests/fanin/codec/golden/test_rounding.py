@@ -9,7 +9,14 @@ from fanin.codec.facts import Bf16, Fp16, Mx
 from fanin.codec.formats import LFSR_BITS, LFSR_TAPS, Element, Rounding
 from fanin.codec.golden import codecs
 from fanin.codec.golden.minifloat import numbers
-from fanin.codec.golden.rounding import advance, lfsr_state, lfsr_taps, random_bytes, round_stochastic
+from fanin.codec.golden.rounding import (
+    advance,
+    derived_seed,
+    lfsr_state,
+    lfsr_taps,
+    random_bytes,
+    round_stochastic,
+)
 
 
 def serial_bits(state, count):
@@ -48,6 +55,24 @@ def test_a_word_of_random_bits_follows_from_the_register():
 @pytest.mark.parametrize("values", [0, 1, 16, 1000])
 def test_a_sequence_continues_from_an_advanced_seed(values):
     assert random_bytes(values + 50, 9)[values:].tolist() == random_bytes(50, advance(9, values)).tolist()
+
+
+def test_round_trips_of_a_sender_continue_the_sequence():
+    values = np.random.default_rng(3).standard_normal(96).astype(np.float32)
+    config, whole = Mx(Element.E2M1, rounding=Rounding.STOCHASTIC), 77
+    sender = codecs.RoundTrips(config, whole)
+    parts = np.concatenate([sender(values[:32]), sender(values[32:])])
+    assert parts.tobytes() == codecs.roundtrip(values, config, whole).tobytes()
+    assert codecs.RoundTrips(None)(values) is values
+
+
+def test_derived_seeds_are_different_valid_and_give_unrelated_bits():
+    seeds = [derived_seed(seed, a, b) for seed in (1, 2, 2**32 - 1) for a in range(30) for b in range(30)]
+    assert len(set(seeds)) == len(seeds)
+    assert min(seeds) > 0
+    assert max(seeds) < 2**32
+    tops = np.array([random_bytes(64, seed) >> 7 for seed in seeds], dtype=np.int64)
+    assert abs(tops.mean(axis=0) - 0.5).max() < 0.06
 
 
 @pytest.mark.parametrize("seed", [0, -1, 2**32])

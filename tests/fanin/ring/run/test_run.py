@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fanin.cli.main import main
-from fanin.codec.facts import Bfp, Inceptionn
+from fanin.codec.facts import Bf16, Bfp, Inceptionn, Mx
+from fanin.codec.formats import Element, Rounding
 from fanin.ring.facts import PRESETS, RingConfig
 from fanin.ring.golden.all_reduce import all_reduce
 from tests.support import new_seed
@@ -30,6 +31,8 @@ def gradients(tmp_path):
         ([], None),
         (["--codec", "bfp", "--mantissa", "5"], Bfp(mantissa=5)),
         (["--codec", "inceptionn", "--bound", "2^-8"], Inceptionn(bound=8, group=16)),
+        (["--codec", "mx", "--element", "e2m3", "--block", "16"], Mx(Element.E2M3, 16)),
+        (["--codec", "bf16", "--rounding", "stochastic"], Bf16(Rounding.STOCHASTIC)),
     ],
 )
 def test_the_sum_is_the_golden_models(gradients, tmp_path, capsys, options, codec):
@@ -42,6 +45,12 @@ def test_the_sum_is_the_golden_models(gradients, tmp_path, capsys, options, code
     assert found["largest_error"] == pytest.approx(np.abs(golden - np.sum(vectors, axis=0, dtype=float)).max())
     assert (found["nodes"], found["values"], found["bit_exact"]) == (3, 1001, None)
     assert set(found["seconds"]) == {"model"}
+
+
+def test_a_codec_without_rtl_is_named(gradients, capsys):
+    paths, _ = gradients
+    assert main(["ring", "run", *paths, "--on", "rtl", "--codec", "mx"]) == 2
+    assert capsys.readouterr().err == "fanin: error: codec mx has no RTL: no compressor and no decompressor\n"
 
 
 @pytest.mark.verilator
