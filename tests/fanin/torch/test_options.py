@@ -3,7 +3,8 @@
 import pytest
 
 from fanin.base.errors import InputError
-from fanin.codec.facts import Bfp, Inceptionn, Mode
+from fanin.codec.facts import Bfp, Fp16, Inceptionn, Mode, Mx
+from fanin.codec.formats import Element, Rounding
 from fanin.torch import Options
 from fanin.torch.options import VARIABLE
 
@@ -21,6 +22,11 @@ from fanin.torch.options import VARIABLE
             "codec=inceptionn,mode=published,preset=tiny",
             Options(preset="tiny", codec=Inceptionn(mode=Mode.PUBLISHED)),
         ),
+        (
+            "codec=mx,element=e2m1,block=16,rounding=stochastic",
+            Options(codec=Mx(Element.E2M1, 16, Rounding.STOCHASTIC)),
+        ),
+        ("codec=fp16", Options(codec=Fp16())),
         ("golden,codec=none", Options()),
         ("rtl,collective=switch", Options(run="rtl", collective="switch")),
         ("report=time.txt", Options(report="time.txt")),
@@ -56,6 +62,9 @@ def test_what_is_understood(monkeypatch, text, options):
         ("codec=bfp,mantissa=99", "mantissa must be 3 to 15 bits, not 99"),
         ("codec=bfp,mantissa=x", "mantissa must be a whole number, not 'x'"),
         ("codec=inceptionn,bound=6", "bound must be a power of two as 2^-10, not '6'"),
+        ("codec=mx,element=e9", "element must be one of e4m3, e5m2, e3m2, e2m3, e2m1, int8, not 'e9'"),
+        ("codec=bf16,block=16", "block is a parameter of bfp and mx, not of bf16"),
+        ("rtl,codec=bf16", "codec bf16 has no RTL: no compressor and no decompressor"),
         ("codec=inceptionn,mode=odd", "mode must be one of published, strict, not 'odd'"),
     ],
 )
