@@ -1,4 +1,4 @@
-"""PyTorch process group ``fanin``: float32 collectives run on the NICs, all others on gloo
+"""PyTorch process group ``fanin``: the NICs run collectives of types that they add, gloo all others
 (docs/systems/torch-backend.md).
 """
 
