@@ -31,6 +31,7 @@ HOOKS = {
     "mx, stochastic": mx(rounding=Rounding.STOCHASTIC),
     "bf16": bf16(),
     "fp16, stochastic": fp16(Rounding.STOCHASTIC, config=SMALL),
+    "bfp, 15 bits": bfp(8, 15, config=SMALL),  # more than bfloat16 and float16 have
     "half": ring(SMALL, hop=lambda values: values / np.float32(2)),
 }
 SETS = [(2, 1), (2, 33), (2, 1000), (3, 7), (3, 500), (3, 1537), (4, 2), (4, 64), (4, 4096), (4, 4100)]
@@ -89,7 +90,7 @@ def _recording(hook):
 
 
 NATIVE = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-NATIVE_HOOKS = {"none": HOOKS["none"], "mx": HOOKS["mx"]}
+NATIVE_HOOKS = {name: HOOKS[name] for name in ("none", "mx", "bfp, 15 bits")}
 
 
 def native(rank, results):
