@@ -22,10 +22,12 @@ from fanin.cnn.layers.schedule import Schedule
 from fanin.cnn.memory import Frames, StoreConfig
 from fanin.cnn.parts import PlacedNetwork
 from fanin.codec.facts import Bfp
+from fanin.codec.formats import BINARY16, Element
 from fanin.glm.facts import PRESETS
 from fanin.hdl.boards.identity import Identity
 from fanin.hdl.bus.axi4 import AXI4LiteSignature
-from fanin.hdl.codec.bfp.shapes import Words
+from fanin.hdl.codec.bfp.format import BfpFormat
+from fanin.hdl.codec.blocks.shapes import Words
 from fanin.hdl.glm.node_registers import node_registers
 from fanin.hdl.layers.network_port import EndShape
 from fanin.hdl.stream.packet import packet_layout
@@ -59,6 +61,7 @@ SMALL = {
     "depth": 264,
     "drain": 5,
     "early_reads": True,
+    "element": Element.E4M3,
     "encap": Encap.L2,
     "ends": (EndShape(2, 6, 3), EndShape(3, 6, 3)),
     "engines": 2,
@@ -76,6 +79,7 @@ SMALL = {
     "kinds": 2,
     "l2": True,
     "lanes": 4,
+    "layout": BINARY16,
     "limit": 16,
     "gradient_values": 2,
     "gradient_skews": PART.gradient_skews,
@@ -84,6 +88,7 @@ SMALL = {
     "layer": None,
     "lease_cycles": 100,
     "mac_width": 64,
+    "mantissa": 7,
     "max_bytes": 34,
     "max_frame": 128,
     "max_mini_batch": 16,
@@ -151,7 +156,7 @@ SMALL_OF_TYPE = {
     "Sdram | None": None,
     "RdmaConfig": RDMA_PRESETS["tiny"],
     "StoreConfig": StoreConfig(readers=(Frames(6, 2),), writers=(Frames(6, 2),), sections=(3, 2)),
-    "Words": Words(256, Bfp(exponent=5)),
+    "Words": Words(256, BfpFormat(Bfp(exponent=5))),
     "data.StructLayout": packet_layout(32),
     **{
         f"{name}.{kind.__name__}": small_layer(kind, FRAME)

@@ -1,4 +1,4 @@
-"""Data layouts of block floating point: words, blocks in a word or words in a block, pieces."""
+"""Data layouts of codecs of blocks: words, blocks in a word or words in a block, pieces."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from math import gcd
 
 from amaranth.lib import data
 
-from fanin.codec.facts import EXPONENT_BITS, FLOAT_BITS, Bfp
+from fanin.codec.facts import FLOAT_BITS
+from fanin.codec.formats import LFSR_BITS
+from fanin.hdl.codec.blocks.format import BlockFormat
 
 WIDTHS = (256, 512)
 
@@ -16,15 +18,15 @@ WIDTHS = (256, 512)
 class Words:
     """Format of words of binary32 values and of the pieces of the compressed stream that they become.
 
-    A word of whole blocks becomes a piece of their exponents and codes. A block of several words begins with a
-    piece of its exponent and the first word's codes; pieces of its other words have only codes. Every piece
+    A word of whole blocks becomes a piece of their scales and codes. A block of several words begins with a
+    piece of its scale and the first word's codes; pieces of its other words have only codes. Every piece
     except the last of a frame is a whole number of grains; a grain is a byte or a part of one.
 
     Raises ValueError with the parameter, its value and its limits.
     """
 
     width: int
-    config: Bfp
+    format: BlockFormat
 
     def __post_init__(self) -> None:
         if self.width not in WIDTHS:
@@ -37,33 +39,33 @@ class Words:
 
     @property
     def blocks(self) -> int:
-        """Exponents of a word: the number of its blocks, at least 1."""
-        return max(1, self.lanes // self.config.block)
+        """Blocks of a word, at least 1: a part of a block counts."""
+        return max(1, self.lanes // self.format.block)
 
     @property
     def per_block(self) -> int:
         """Words of a block: 1 if a word contains whole blocks."""
-        return max(1, self.config.block // self.lanes)
+        return max(1, self.format.block // self.lanes)
 
     @property
-    def exponent_bits(self) -> int:
-        """Bits of a word's exponents."""
-        return self.blocks * self.config.exponent
+    def scale_bits(self) -> int:
+        """Bits of a word's scales."""
+        return self.blocks * self.format.scale_bits
 
     @property
     def code_bits(self) -> int:
         """Bits of a word's codes: whole bytes."""
-        return self.lanes * self.config.code_bits
+        return self.lanes * self.format.code_bits
 
     @property
     def piece_bits(self) -> int:
-        """Bits of a piece with its exponents."""
-        return self.exponent_bits + self.code_bits
+        """Bits of a piece with its scales."""
+        return self.scale_bits + self.code_bits
 
     @property
     def grain(self) -> int:
-        """Bits of a grain: 8, or 4, 2 or 1 if exponents are not whole bytes."""
-        return gcd(8, self.exponent_bits)
+        """Bits of a grain: 8, or 4, 2 or 1 if scales are not whole bytes."""
+        return gcd(8, self.scale_bits)
 
     @property
     def whole_bytes(self) -> bool:
@@ -82,30 +84,27 @@ class Words:
 
     def grains_of(self, blocks: int) -> int:
         """Return the grains of a frame's last piece if its word has only ``blocks`` blocks."""
-        bits = self.piece_bits if self.per_block > 1 else blocks * self.config.block_bits
+        bits = self.piece_bits if self.per_block > 1 else blocks * self.format.block_bits
         return -(-bits // self.grain)
 
 
-def reduced_layout(mantissa: int) -> data.StructLayout:
-    """Return the layout of a value's relevant bits; ``sticky`` is the OR of the bits below ``fraction``."""
-    return data.StructLayout({"fraction": mantissa, "sticky": 1, "exponent": EXPONENT_BITS, "sign": 1})
-
-
 def word_layout(words: Words) -> data.StructLayout:
-    """Return the layout of a word of reduced values.
+    """Return the layout of a word of values.
 
-    ``values``: the values.
+    ``values``: the bits of the values that their codes depend on.
     ``present``: blocks that the frame has in this word.
     ``first``, ``end``: the word is the first or last of its block.
     ``last``: the word is the frame's last.
+    ``random``, for stochastic rounding: state of the shift register at the word's first random bit.
     """
-    members = {"values": data.ArrayLayout(reduced_layout(words.config.mantissa), words.lanes)}
-    return data.StructLayout(members | {"present": words.blocks, "first": 1, "end": 1, "last": 1})
+    members = {"values": data.ArrayLayout(words.format.value, words.lanes)}
+    random = {"random": LFSR_BITS} if words.format.is_stochastic else {}
+    return data.StructLayout(members | {"present": words.blocks, "first": 1, "end": 1, "last": 1} | random)
 
 
 def scaled_layout(words: Words) -> data.StructLayout:
-    """Return the layout of a word and the exponents of its blocks."""
-    exponents = data.ArrayLayout(EXPONENT_BITS, words.blocks)
+    """Return the layout of a word and the exponents of its blocks, if the format has exponents."""
+    exponents = data.ArrayLayout(words.format.exponent_bits, words.blocks)
     return data.StructLayout({"word": word_layout(words), "exponents": exponents})
 
 

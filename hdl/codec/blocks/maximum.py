@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from itertools import combinations
 from operator import or_
@@ -11,10 +12,8 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec.facts import EXPONENT_BITS, Bfp
 from fanin.hdl.arith.delay import delayed
-from fanin.hdl.codec.bfp.exponents import in_range
-from fanin.hdl.codec.bfp.shapes import Words, scaled_layout, word_layout
+from fanin.hdl.codec.blocks.shapes import Words, scaled_layout, word_layout
 from fanin.hdl.stream.fifo import StreamFIFO
 
 RADIX = 4  # exponents compared at a time, each with each
@@ -81,7 +80,7 @@ class BlockMaximum(wiring.Component):
         with m.If(advance):
             m.d.sync += arrived.eq(Cat(self.i.valid, arrived))
             word = delayed(m, self.i.payload, cycles, name="word")[-1]
-            largest = [value.exponent for value in self.i.payload.values]
+            largest = [self.words.format.exponent(value) for value in self.i.payload.values]
             for level in range(levels):
                 largest = self._level(m, largest, level, self.words.blocks if level == levels - 1 else None)
         if self.words.per_block == 1:
@@ -94,18 +93,18 @@ class BlockMaximum(wiring.Component):
     def _level(self, m: Module, values: list[Any], level: int, outputs: int | None) -> list[Any]:
         """Return the maxima of neighbours: of ``RADIX`` at a time, or ``outputs`` maxima in the range."""
         size = RADIX if outputs is None else len(values) // outputs
-        config = None if outputs is None else self.words.config
+        limited = None if outputs is None else self.words.format.limited
         return [
-            _maximum(m, values[k : k + size], f"largest_{level}_{k}", config)
+            _maximum(m, values[k : k + size], f"largest_{level}_{k}", limited)
             for k in range(0, len(values), size)
         ]
 
     def _over_words(self, m: Module, valid: Any, ready: Signal, word: Any, largest: Signal) -> None:
         """Delay words in a queue until their exponents arrive, through a second queue or past it if empty."""
-        o = self.o
+        o, bits = self.o, len(largest)
         m.submodules.queue = queue = StreamFIFO(shape=word.shape(), depth=2 * self.words.per_block)
-        m.submodules.exponents = exponents = StreamFIFO(shape=EXPONENT_BITS, depth=2)
-        running_maximum = Signal(EXPONENT_BITS, reset_less=True)
+        m.submodules.exponents = exponents = StreamFIFO(shape=bits, depth=2)
+        running_maximum = Signal(bits, reset_less=True)
         complete = Signal()  # ``running_maximum`` covers a whole block
         has_exponent = Signal()  # the exponent of the block at the queue's head is known
         m.d.comb += [
@@ -126,10 +125,10 @@ class BlockMaximum(wiring.Component):
             m.d.sync += running_maximum.eq(largest)
 
 
-def _maximum(m: Module, values: list[Any], name: str, config: Bfp | None) -> Signal:
+def _maximum(m: Module, values: list[Any], name: str, limited: Callable[[Any], Any] | None) -> Signal:
     """Return the largest value after :data:`LEVEL_LATENCY` cycles: compare all pairs, then select the winner.
 
-    With ``config`` the winner is limited to the format's range, which does not change the order.
+    With ``limited`` the winner is limited to the format's range, which does not change the order.
     """
     is_less = {}
     for j, k in combinations(range(len(values)), 2):
@@ -138,9 +137,9 @@ def _maximum(m: Module, values: list[Any], name: str, config: Bfp | None) -> Sig
     candidates = []
     for k, value in enumerate(values):
         comparisons = [is_less[j, k] for j in range(k)] + [~is_less[k, j] for j in range(k + 1, len(values))]
-        candidate = Signal(EXPONENT_BITS, name=f"{name}_value_{k}_1", reset_less=True)
-        m.d.sync += candidate.eq(in_range(value, config) if config else value)
+        candidate = Signal(len(values[0]), name=f"{name}_value_{k}_1", reset_less=True)
+        m.d.sync += candidate.eq(limited(value) if limited else value)
         candidates.append(Mux(Cat(comparisons).all(), candidate, 0))
-    largest = Signal(EXPONENT_BITS, name=name, reset_less=True)
+    largest = Signal(len(values[0]), name=name, reset_less=True)
     m.d.sync += largest.eq(reduce(or_, candidates))
     return largest

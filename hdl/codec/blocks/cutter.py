@@ -8,7 +8,7 @@ from amaranth import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.codec.bfp.shapes import Words
+from fanin.hdl.codec.blocks.shapes import Words
 from fanin.hdl.stream.lanes import ones_from, rotated
 from fanin.hdl.stream.packet import packet_layout, packet_stream
 
@@ -17,7 +17,7 @@ UNIT = 9  # bits of a byte and its keep flag
 
 
 def cut_layout(words: Words) -> data.StructLayout:
-    """Return the layout of a piece: exponents (in the ``first`` piece of a block), then codes.
+    """Return the layout of a piece: scales (in the ``first`` piece of a block), then codes.
 
     Codes are at the same place in all pieces. With ``last``, ``tail`` is the index of the last byte in the
     frame's last word, and ``missing`` is 1 if the frame lacks data that this word needs.
@@ -53,7 +53,7 @@ class PieceCutter(wiring.Component):
     Latency
     -------
     :func:`cutter_latency` cycles from a word to a piece that it completes, if the length is present, and the
-    same from the length: 3, or 4 if a word's exponents are not whole bytes. One piece a cycle. Between two
+    same from the length: 3, or 4 if a word's scales are not whole bytes. One piece a cycle. Between two
     frames at most one cycle is lost, if the last piece began in one word and ended in the next; each surplus
     word takes one more.
 
@@ -126,19 +126,19 @@ class PieceCutter(wiring.Component):
     def _positions(self, m: Module, take: Signal, final: Any, crosses: Signal, closes: Signal) -> Any:
         """Return the next piece's first grain, a mask of the current word from there, and a block's begin."""
         words, size = self.words, self.words.width // self.words.grain
-        begin = Signal(range(size))  # for a piece without exponent, moved down so that codes have equal places
+        begin = Signal(range(size))  # for a piece without a scale, moved down so that codes have equal places
         from_begin = Signal(words.width // 8, init=-1)
         number = Signal(range(words.per_block))  # index of the word in its block
         end = Signal(range(2 * size), init=words.piece_bits // words.grain)  # end of the piece
         next_end = Signal.like(end)
         block_ends = number == words.per_block - 1
-        piece_grains, code_grains, exponent_grains = (
-            bits // words.grain for bits in (words.piece_bits, words.code_bits, words.exponent_bits)
+        piece_grains, code_grains, scale_grains = (
+            bits // words.grain for bits in (words.piece_bits, words.code_bits, words.scale_bits)
         )
         m.d.comb += next_end.eq(Mux(final, piece_grains, end[:-1] + Mux(block_ends, piece_grains, code_grains)))
         with m.If(take):
             m.d.sync += [
-                begin.eq(Mux(final, 0, Mux(block_ends, end[:-1], end[:-1] - exponent_grains))),
+                begin.eq(Mux(final, 0, Mux(block_ends, end[:-1], end[:-1] - scale_grains))),
                 from_begin.eq(Mux(final, -1, ones_from(end[words.phase_bits : -1], len(from_begin)))),
                 number.eq(Mux(final, 0, number + 1)),
                 end.eq(next_end),

@@ -8,7 +8,7 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.codec.bfp.shapes import Words, coded_layout
+from fanin.hdl.codec.blocks.shapes import Words, coded_layout
 from fanin.hdl.codec.packer import piece_layout
 
 
@@ -46,7 +46,7 @@ class PieceAligner(wiring.Component):
 
     def __init__(self, *, words: Words):
         if words.whole_bytes:
-            raise ValueError(f"words must have pieces that are not whole bytes, not those of {words.config}")
+            raise ValueError(f"words must have pieces that are not whole bytes, not those of {words.format}")
         self.words = words
         super().__init__(
             {
