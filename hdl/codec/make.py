@@ -3,39 +3,43 @@
 from typing import Any
 
 from fanin.base.errors import InputError
-from fanin.codec.facts import Bfp, CodecConfig, Inceptionn
+from fanin.codec.facts import Bfp, CodecConfig, Half, Inceptionn, Mx, is_stochastic
 from fanin.hdl.codec.bfp import BfpCompressor, BfpDecompressor
+from fanin.hdl.codec.half import HalfCompressor, HalfDecompressor
 from fanin.hdl.codec.inceptionn.compressor import InceptionnCompressor
 from fanin.hdl.codec.inceptionn.decompressor import InceptionnDecompressor
+from fanin.hdl.codec.mx import MxCompressor, MxDecompressor
 
 
-def check_rtl(config: CodecConfig | None) -> None:
-    """Raise InputError that names the codec unless it has RTL, or is None."""
-    if not isinstance(config, Inceptionn | Bfp | None):
-        raise InputError(f"codec {config.kind} has no RTL: no compressor and no decompressor")
+def check_ring_rtl(config: CodecConfig | None) -> None:
+    """Raise InputError for a codec that ring nodes do not have: one with stochastic rounding."""
+    if config is not None and is_stochastic(config):
+        raise InputError(f"codec {config}: ring nodes have no random bits; rounding must be nearest")
 
 
 def make_compressor(config: CodecConfig, width: int) -> Any:
-    """Return the codec's compressor. ``width`` in bits applies to BFP; INCEPTIONN's width follows its group.
-
-    Raises InputError for a codec without RTL.
-    """
+    """Return the codec's compressor for words of ``width`` bits; INCEPTIONN's width follows its group."""
     match config:
         case Inceptionn():
             return InceptionnCompressor(group=config.group)
         case Bfp():
             return BfpCompressor(width=width, **vars(config))
-    raise InputError(f"codec {config.kind} has no compressor in RTL")
+        case Mx():
+            return MxCompressor(width=width, **vars(config))
+        case Half():
+            return HalfCompressor(width=width, codec=config.kind, rounding=config.rounding)
+    raise ValueError(f"codec {config.kind} has no compressor")
 
 
 def make_decompressor(config: CodecConfig, width: int) -> Any:
-    """Return the codec's decompressor. ``width`` in bits applies to BFP; INCEPTIONN's follows its group.
-
-    Raises InputError for a codec without RTL.
-    """
+    """Return the codec's decompressor for words of ``width`` bits; INCEPTIONN's width follows its group."""
     match config:
         case Inceptionn():
             return InceptionnDecompressor(group=config.group)
         case Bfp():
             return BfpDecompressor(width=width, **vars(config))
-    raise InputError(f"codec {config.kind} has no decompressor in RTL")
+        case Mx():
+            return MxDecompressor(width=width, element=config.element, block=config.block)
+        case Half():
+            return HalfDecompressor(width=width, codec=config.kind)
+    raise ValueError(f"codec {config.kind} has no decompressor")
