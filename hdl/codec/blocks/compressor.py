@@ -8,7 +8,7 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.codec.facts import EXPONENT_BITS, FLOAT_BITS, FRACTION_BITS
+from fanin.codec.facts import FLOAT_BITS
 from fanin.codec.formats import LFSR_BITS, RANDOM_BITS
 from fanin.hdl.codec.blocks.aligner import PieceAligner, aligner_latency
 from fanin.hdl.codec.blocks.maximum import BlockMaximum, maximum_latency
@@ -113,16 +113,7 @@ class BlockCompressor(wiring.Component):
         m.d.sync += [starts.eq(self.i.p.last), word.random.eq(Mux(starts, first_state(self.seed), following))]
 
     def _reduced(self, lane: int, present: Any) -> Any:
-        """Return a value with missing bytes cleared and its lower fraction bits merged into one."""
+        """Return the bits of a value that its code depends on, with missing bytes cleared."""
         keep = self.i.p.keep.word_select(lane, FLOAT_BITS // 8)
         bits = self.i.p.data.word_select(lane, FLOAT_BITS) & Cat((k & present).replicate(8) for k in keep)
-        layout = self.words.format.value
-        dropped_bits = FRACTION_BITS - layout["fraction"].width
-        fields = {
-            "fraction": bits[dropped_bits:FRACTION_BITS],
-            "sticky": bits[:dropped_bits].any(),
-            "exponent": bits[FRACTION_BITS : FRACTION_BITS + EXPONENT_BITS],
-            "nan": self.words.format.is_nan(bits),
-            "sign": bits[-1],
-        }
-        return Cat(fields[name] for name in layout.members)
+        return self.words.format.reduced(bits)

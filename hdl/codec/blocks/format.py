@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+from amaranth import Cat
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -64,6 +65,18 @@ class BlockFormat(ABC):
         """Return whether a binary32 value is marked as NaN, if the layout of values has that mark."""
         fraction, exponent = bits[:FRACTION_BITS], bits[FRACTION_BITS : FRACTION_BITS + EXPONENT_BITS]
         return exponent.all() & fraction.any()
+
+    def reduced(self, bits: Any) -> Any:
+        """Return the bits of a binary32 value that its code depends on, in the layout of values."""
+        dropped_bits = FRACTION_BITS - self.value["fraction"].width
+        fields = {
+            "fraction": bits[dropped_bits:FRACTION_BITS],
+            "sticky": bits[:dropped_bits].any(),
+            "exponent": bits[FRACTION_BITS : FRACTION_BITS + EXPONENT_BITS],
+            "nan": self.is_nan(bits),
+            "sign": bits[-1],
+        }
+        return Cat(fields[name] for name in self.value.members)
 
     def exponent(self, value: Any) -> Any:
         """Return the number of ``exponent_bits`` whose maximum over a block is the block's exponent."""

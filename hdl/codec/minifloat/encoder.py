@@ -110,7 +110,8 @@ class MinifloatEncoder(wiring.Component):
                 flag.sign.eq(value.sign),
                 flag.limited.eq(special if self.scaled else 0),
                 flag.nan.eq(self.exponent[-1] if self.scaled else value.nan),
-                flag_1.eq(flag),
+                flag_1.sign.eq(flag.sign),
+                flag_1.nan.eq(flag.nan),
                 flag_1.limited.eq(flag.limited if self.scaled else distance[-1]),
             ]
             shifted, sticky, field = self._shift(m, distance, significand)

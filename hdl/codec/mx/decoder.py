@@ -103,10 +103,10 @@ class MxDecoder(wiring.Component):
             name: lookup([int(getattr(entry, name)) & (1 << number[name].width) - 1 for entry in table], index)
             for name in _Number._fields
         }
+        found["nan"] |= self.scale == SCALE_NAN
         with m.If(self.enable):
             m.d.sync += [first[name].eq(value) for name, value in found.items()]
             m.d.sync += [
-                first.nan.eq(found["nan"] | (self.scale == SCALE_NAN)),
                 first.sign.eq(self.i[-1]),
                 scale.eq(self.scale),
                 second.eq(first),

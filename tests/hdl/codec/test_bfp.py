@@ -4,14 +4,24 @@
 import random
 from itertools import pairwise
 
-import numpy as np
 import pytest
 
 from fanin.codec.facts import Bfp
 from fanin.codec.golden import bfp
 from fanin.hdl.codec.bfp import BfpCompressor, BfpDecompressor
-from tests.hdl.stream.frames import beats, frames
-from tests.support import new_seed, simulate, slow
+from tests.hdl.codec.block_bench import (
+    around_the_length,
+    compress,
+    decoded,
+    decompress,
+    encoded,
+    errors_of,
+    gradients,
+    latencies,
+    random_frames,
+)
+from tests.hdl.stream.frames import frames
+from tests.support import new_seed, slow
 
 SHAPES = [(256, 4, 3), (256, 8, 8), (256, 16, 7), (256, 32, 15), (256, 64, 3), (256, 4, 8)]
 SHAPES += [(512, 4, 15), (512, 8, 3), (512, 16, 7), (512, 32, 8), (512, 64, 7), (512, 4, 8)]
@@ -25,78 +35,18 @@ CASES = [(shape, 0.4) for shape in SHAPES] + [
     ((512, 16, 7), 0.0),
     ((256, 16, 7, 5), 0.0),
 ]
-SPECIAL = [0x7F800000, 0x7F7FFFFF, 0xFF7FFFFF, 0x3F800000, 0x7FC00000, 0xFF7FFFFF, 0x807FFFFF, 0xFFC00001]
-SPECIAL += [0x00000000, 0x80000000, 0x00000001, 0x807FFFFF, 0x00800000, 0xBF7FFFFF, 0x33800000, 0xFF800000]
 
 
-def gradients(rng, count):
-    """Bytes of values a few powers of two apart, so that they round and tie, with special ones among them."""
-    base, spread = rng.choice([rng.randrange(1, 255), rng.randrange(100, 135)]), rng.choice([1, 6, 20])
-    values = []
-    for _ in range(count):
-        exponent = min(254, max(0, base + rng.randrange(-spread, spread)))
-        fraction = rng.getrandbits(23) & rng.choice([0x7FFFFF, 0x7F0000, 0x7F8000, 0, 0x7F0001])
-        values.append(rng.getrandbits(1) << 31 | exponent << 23 | fraction)
-        if rng.random() < 0.04:
-            values[-1] = rng.choice(SPECIAL)
-    return np.array(values, dtype=np.uint32).tobytes()
-
-
-def random_frames(rng, count):
-    """One of special values, then ragged ones, some of a single byte or of whole words."""
-    sizes = [rng.choice([1, 3, 4, 32, 64, 128, 256, 257, rng.randrange(1, 700)]) for _ in range(count)]
-    special = np.array(SPECIAL, dtype=np.uint32).tobytes()
-    return [special, *(gradients(rng, size // 4 + 1)[:size] for size in sizes[1:])]
-
-
-def encoded(frame, config):
-    return bfp.encode(np.frombuffer(frame + bytes(-len(frame) % 4), dtype=np.float32), config)
-
-
-def decoded(frame, config):
-    values = np.frombuffer(frame + bytes(-len(frame) % 4), dtype=np.float32)
-    return bfp.roundtrip(values, config).tobytes()[: len(frame)]
-
-
-def bytes_needed(length, shape):
-    """Of a stream: of a block of several words, only those of which the frame has bytes."""
-    width, config = shape[0], Bfp(*shape[1:])
-    if 32 * config.block <= width:
-        return -(-length // (4 * config.block) * config.block_bits // 8)
-    blocks, words = divmod(-(-length * 8 // width), 32 * config.block // width)
-    bits = blocks * config.block_bits + bool(words) * config.exponent + words * width // 32 * config.code_bits
-    return -(-bits // 8)
-
-
-def parameters(shape):
-    names = ("width", "block", "mantissa", "exponent", "offset")
-    return dict(zip(names, shape, strict=False))
-
-
-def compress(shape, sent, *, stall=0.0, seed=None):
-    words = sum(-(-len(encoded(f, Bfp(*shape[1:]))) * 8 // shape[0]) for f in sent)
-    drive = {"i": list(beats(sent, shape[0], errors=None))}
-    return simulate(
-        BfpCompressor(**parameters(shape)), drive=drive, collect={"o": words}, stall=stall, seed=seed
-    )
-
-
-def decompress(shape, streams, lengths, *, stall=0.0, seed=None):
-    words = sum(-(-length * 8 // shape[0]) for length in lengths)
-    drive = {"i": list(beats(streams, shape[0], errors=None)), "length": lengths}
-    dut = BfpDecompressor(**parameters(shape))
-    return simulate(dut, drive=drive, collect={"o": words}, stall=stall, seed=seed)
-
-
-def errors_of(log):
-    return [bool(payload.error) for _, payload in log["o"] if payload.last]
+def split(shape):
+    """The codec and the width of a shape."""
+    return Bfp(*shape[1:]), shape[0]
 
 
 @pytest.mark.parametrize(("shape", "stall"), CASES, ids=str)
 def test_compressor_gives_the_golden_bytes(shape, stall):
     seed = new_seed()
     sent = random_frames(random.Random(seed), 5)
-    log = compress(shape, sent, stall=stall, seed=seed)
+    log = compress(*split(shape), sent, stall=stall, seed=seed)
     assert frames(payload for _, payload in log["o"]) == [encoded(frame, Bfp(*shape[1:])) for frame in sent]
 
 
@@ -111,7 +61,7 @@ def test_decompressor_gives_the_golden_values(shape, stall):
     noise = bytes(rng.choices([0, 1, 2, 4, 0x60, 0xC0, 0xFF], k=len(encoded(bytes(4 * 150), config))))
     streams.append(noise)
     expected.append(bfp.decode(noise, 150, config).tobytes())
-    log = decompress(shape, streams, [len(frame) for frame in expected], stall=stall, seed=seed)
+    log = decompress(*split(shape), streams, [len(frame) for frame in expected], stall=stall, seed=seed)
     assert frames(payload for _, payload in log["o"]) == expected
     assert errors_of(log) == [False] * len(expected)
 
@@ -133,17 +83,8 @@ def test_a_stream_that_is_too_short_is_an_error_and_one_too_long_is_cut(shape, s
     """Of each length around what the values ask for; the frames behind them are whole."""
     seed = new_seed()
     rng, config = random.Random(seed), Bfp(*shape[1:])
-    sent, streams, errors = [], [], []
-    for change in (-200, -65, -33, -1, 0, None, 1, None, 33, None, 64, None, 200, 0):
-        frame = random_frames(rng, 2)[1]
-        stream = encoded(frame, config)
-        needed = bytes_needed(len(frame), shape)
-        part = needed % (shape[0] // 8)  # of the last word, which None leaves out
-        size = max(1, needed - part if change is None else needed + change)
-        sent.append(frame)
-        streams.append((stream + rng.randbytes(200))[:size])
-        errors.append(size < needed)
-    log = decompress(shape, streams, [len(frame) for frame in sent], stall=stall, seed=seed)
+    sent, streams, errors = around_the_length(rng, config, shape[0])
+    log = decompress(*split(shape), streams, [len(frame) for frame in sent], stall=stall, seed=seed)
     got = frames(payload for _, payload in log["o"])
     assert errors_of(log) == errors
     assert [len(frame) for frame in got] == [len(frame) for frame in sent]
@@ -164,23 +105,23 @@ def test_a_stream_that_is_too_short_is_an_error_and_one_too_long_is_cut(shape, s
 def test_compressor_latency_and_rate(shape, cycles):
     """Of a frame of one block, whose last piece ends the only word; behind it a long frame, a word a cycle."""
     block = 4 * shape[1]
-    log = compress(shape, [bytes(block), bytes(5 * shape[0])])  # 40 words
+    log = compress(*split(shape), [bytes(block), bytes(5 * shape[0])])  # 40 words
     taken = [cycle for cycle, _ in log["i"]]
     first = -(-block * 8 // shape[0])  # words
-    assert log["o"][0][0] - taken[first - 1] == cycles == BfpCompressor(**parameters(shape)).latency
+    assert log["o"][0][0] - taken[first - 1] == cycles == latencies(*split(shape))[0]
     assert taken == list(range(taken[0], taken[0] + first + 40))
 
 
 @pytest.mark.parametrize(("words", "extra"), [(3, 0), (4, 1)])
 def test_a_last_piece_that_fills_a_word_and_leaves_bytes_costs_a_cycle(words, extra):
     """Pieces of 9 bytes: the fourth ends 4 bytes behind the first word of the stream."""
-    log = compress((256, 8, 7), [bytes(32 * words)] * 10)
+    log = compress(Bfp(8, 7), 256, [bytes(32 * words)] * 10)
     taken = [cycle for cycle, _ in log["i"]]
     assert taken[-1] - taken[0] == 10 * words - 1 + extra * 7  # the last three frames end behind it
 
 
 def test_words_that_a_block_lacks_take_a_cycle_each():
-    log = compress((256, 32, 7), [bytes(32), bytes(64), bytes(96), bytes(128), bytes(4)])
+    log = compress(Bfp(32, 7), 256, [bytes(32), bytes(64), bytes(96), bytes(128), bytes(4)])
     taken = [cycle for cycle, _ in log["i"]]
     assert [b - a for a, b in pairwise(taken)] == [4, 1, 3, 1, 1, 2, 1, 1, 1, 1]
 
@@ -193,12 +134,12 @@ def test_words_that_a_block_lacks_take_a_cycle_each():
 def test_decompressor_latency_and_rate(shape):
     config = Bfp(*shape[1:])
     frame = gradients(random.Random(new_seed()), 8 * 64)
-    log = decompress(shape, [encoded(frame, config)] * 3, [len(frame)] * 3)
+    log = decompress(*split(shape), [encoded(frame, config)] * 3, [len(frame)] * 3)
     given = [cycle for cycle, _ in log["o"]]
     gaps = [b - a for a, b in pairwise(given)]
     each = len(frame) * 8 // shape[0]
     cycles = 6 if len(shape) == 3 else 7
-    assert given[0] - log["i"][0][0] == cycles == BfpDecompressor(**parameters(shape)).latency
+    assert given[0] - log["i"][0][0] == cycles == latencies(*split(shape))[1]
     assert all(gap == 1 for n, gap in enumerate(gaps, 1) if n % each)
     assert all(gap <= 2 for n, gap in enumerate(gaps, 1) if n % each == 0)
 
