@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,8 @@ from fanin.base.errors import InputError
 from fanin.cnn.examples import EXAMPLES
 from fanin.cnn.facts import Network
 from fanin.cnn.memory import MemoryMap
-from fanin.codec.facts import CONFIGS, MAX_FRAME, Bfp, Codec, CodecConfig, Inceptionn
+from fanin.codec.facts import CONFIGS, MAX_FRAME, Bfp, Codec, CodecConfig, Inceptionn, Mx
+from fanin.codec.formats import Element, Rounding
 from fanin.fixed import VALUE_BITS
 from fanin.glm.facts import PRESETS, GlmConfig
 from fanin.hdl.aggregation.receive import FrameReceiver
@@ -26,9 +28,10 @@ from fanin.hdl.arith.adder_tree import AdderTree
 from fanin.hdl.bus.register_map import RegisterMap
 from fanin.hdl.bus.svd import cmsis_svd
 from fanin.hdl.codec.bfp import BfpCompressor, BfpDecompressor
+from fanin.hdl.codec.half import HalfCompressor, HalfDecompressor
 from fanin.hdl.codec.inceptionn.compressor import InceptionnCompressor
 from fanin.hdl.codec.inceptionn.decompressor import InceptionnDecompressor
-from fanin.hdl.codec.make import check_rtl
+from fanin.hdl.codec.mx import MxCompressor, MxDecompressor
 from fanin.hdl.codec.nic.nic import InceptionnNic
 from fanin.hdl.codec.nic.registers import nic_registers
 from fanin.hdl.emission import kept_verilog
@@ -112,7 +115,7 @@ def _parsed(settings: Mapping[str, str], parameters: Parameters) -> Parameters:
             raise InputError(f"no parameter {name!r}; there are {', '.join(parameters)}")
         kind = type(parameters[name])
         try:
-            value = int(text, 0) if kind is int else _FLAGS[text.lower()] if kind is bool else kind(text)
+            value = _parsed_as(kind, text)
         except (ValueError, KeyError) as error:
             raise InputError(
                 f"{name}: {text[:40]!r} is not a valid value; an example is {parameters[name]}"
@@ -121,6 +124,15 @@ def _parsed(settings: Mapping[str, str], parameters: Parameters) -> Parameters:
             raise InputError(f"{name}: {text[:40]} is too large: sizes are at most {MAX_SIZE:,}")
         parsed[name] = value
     return parsed
+
+
+def _parsed_as(kind: type, text: str) -> Any:
+    """Return a value of a parameter's type; a member of an integer enumeration by its name or its number."""
+    if kind is bool:
+        return _FLAGS[text.lower()]
+    if issubclass(kind, IntEnum):
+        return kind(int(text)) if text.isdigit() else kind[text.upper()]
+    return int(text, 0) if kind is int else kind(text)
 
 
 def _from_config(component: type[wiring.Component], *names: str, **others: str) -> Entry:
@@ -148,16 +160,23 @@ def _own_preset(presets: Mapping[str, Any], config: GlmConfig) -> Parameters:
 
 
 def _ring_parameters(config: GlmConfig) -> Parameters:
-    return _own_preset(RING_PRESETS, config) | {"codec": Codec.NONE} | vars(Bfp())
+    formats = vars(Bfp()) | {"block": 0, "element": Mx().element}  # a block of 0 is the codec's default
+    return _own_preset(RING_PRESETS, config) | {"codec": Codec.NONE} | formats
 
 
-def _ring_config(*, codec: Codec, **parameters: int) -> RingConfig:
-    if codec not in (Codec.NONE, Codec.INCEPTIONN, Codec.BFP):
-        check_rtl(CONFIGS[codec]())
+def _ring_config(*, codec: Codec, element: Element, **parameters: int) -> RingConfig:
     bfp = {name: parameters.pop(name) for name in vars(Bfp())}
-    chosen: CodecConfig | None = Bfp(**bfp) if codec is Codec.BFP else None
-    if codec is Codec.INCEPTIONN:
-        chosen = Inceptionn(group=parameters["lanes"])
+    block = {"block": bfp["block"]} if bfp["block"] else {}
+    chosen: CodecConfig | None = None
+    match codec:
+        case Codec.INCEPTIONN:
+            chosen = Inceptionn(group=parameters["lanes"])
+        case Codec.BFP:
+            chosen = Bfp(**{name: value for name, value in bfp.items() if name != "block"}, **block)
+        case Codec.MX:
+            chosen = Mx(element=element, **block)
+        case Codec.BF16 | Codec.FP16:
+            chosen = CONFIGS[codec]()
     return RingConfig(**parameters, codec=chosen)
 
 
@@ -213,6 +232,8 @@ _LAYERS: dict[str, type[wiring.Component]] = {
 }
 _GROUP = {"group": Inceptionn().group}
 _BLOCKS = {"width": RING_PRESETS["u280"].width, **vars(Bfp())}
+_MX = {"width": RING_PRESETS["u280"].width, **vars(Mx())}
+_HALF = {"width": RING_PRESETS["u280"].width, "codec": Codec.BF16}
 _NETWORK = {"network": "tiny"}
 _WORKER = ("engines", "lanes", "banks", "depth", "frac", "l2")
 
@@ -242,6 +263,10 @@ CATALOG: dict[str, Entry] = {
     ),
     "bfp-compressor": _fixed(BfpCompressor, **_BLOCKS),
     "bfp-decompressor": _fixed(BfpDecompressor, **_BLOCKS),
+    "mx-compressor": _fixed(MxCompressor, **_MX),
+    "mx-decompressor": _fixed(MxDecompressor, **{name: _MX[name] for name in ("width", "element", "block")}),
+    "half-compressor": _fixed(HalfCompressor, **_HALF, rounding=Rounding.NEAREST),
+    "half-decompressor": _fixed(HalfDecompressor, **_HALF),
     "rdma-nic": Entry(RdmaNode, _rdma_parameters, _rdma_node, lambda node: rdma_registers(node.config)),
     "param-server": Entry(
         ParamServerNode,

@@ -18,7 +18,10 @@ def check_ring_rtl(config: CodecConfig | None) -> None:
 
 
 def make_compressor(config: CodecConfig, width: int) -> Any:
-    """Return the codec's compressor for words of ``width`` bits; INCEPTIONN's width follows its group."""
+    """Return the codec's compressor for words of ``width`` bits; INCEPTIONN's width follows its group.
+
+    Raises InputError for a codec without RTL.
+    """
     match config:
         case Inceptionn():
             return InceptionnCompressor(group=config.group)
@@ -28,11 +31,14 @@ def make_compressor(config: CodecConfig, width: int) -> Any:
             return MxCompressor(width=width, **vars(config))
         case Half():
             return HalfCompressor(width=width, codec=config.kind, rounding=config.rounding)
-    raise ValueError(f"codec {config.kind} has no compressor")
+    raise InputError(f"codec {config.kind} has no compressor in RTL")
 
 
 def make_decompressor(config: CodecConfig, width: int) -> Any:
-    """Return the codec's decompressor for words of ``width`` bits; INCEPTIONN's width follows its group."""
+    """Return the codec's decompressor for words of ``width`` bits; INCEPTIONN's width follows its group.
+
+    Raises InputError for a codec without RTL.
+    """
     match config:
         case Inceptionn():
             return InceptionnDecompressor(group=config.group)
@@ -42,4 +48,4 @@ def make_decompressor(config: CodecConfig, width: int) -> Any:
             return MxDecompressor(width=width, element=config.element, block=config.block)
         case Half():
             return HalfDecompressor(width=width, codec=config.kind)
-    raise ValueError(f"codec {config.kind} has no decompressor")
+    raise InputError(f"codec {config.kind} has no decompressor in RTL")

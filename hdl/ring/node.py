@@ -6,12 +6,12 @@ from amaranth import Cat, Const, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.codec.facts import Bfp, Inceptionn
+from fanin.codec.facts import Bfp, Half, Inceptionn, Mx
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, join_memory, memory_signature
 from fanin.hdl.bus.common_registers import drive_constants, drive_counters
 from fanin.hdl.bus.register_map import RegisterMap
 from fanin.hdl.bus.registers import RegisterFile
-from fanin.hdl.codec.make import check_rtl
+from fanin.hdl.codec.make import check_ring_rtl
 from fanin.hdl.net.link.job import LinkHeard
 from fanin.hdl.net.link.link import ReliableLink
 from fanin.hdl.ring.control import RingControl
@@ -69,7 +69,7 @@ class RingNode(wiring.Component):
     def __init__(self, *, config: RingConfig, queue: int = 8):
         if queue not in range(1, 256):
             raise ValueError(f"queue must be from 1 to 255, not {queue!r}")
-        check_rtl(config.codec)
+        check_ring_rtl(config.codec)
         self.config = config
         self.queue = queue
         super().__init__(self._ports())
@@ -171,7 +171,7 @@ class RingNode(wiring.Component):
         match codec:
             case None:
                 return Const(self.config.lanes, 16)
-            case Bfp():
+            case Bfp() | Mx() | Half():
                 return Const(int.from_bytes(codec.pack(), "big"), 16)
             case Inceptionn():  # bound and mode are run-time registers
                 return Cat(settings.mode, Const(0, 6), codec.group == 16, settings.bound)

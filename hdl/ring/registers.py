@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from fanin.codec.facts import MAX_BOUND, Bfp, Codec, Inceptionn, Mode
+from fanin.codec.facts import MAX_BOUND, Bfp, Codec, Inceptionn, Mode, Mx
+from fanin.codec.formats import Element
 from fanin.hdl.bus.common_registers import (
     control_register,
     counter_registers,
@@ -22,7 +23,9 @@ from fanin.ring.facts import MAX_NODES, MIN_NODES, RingConfig
 
 IDENTITY = 0x464E5247  # "GRNF" in memory order: fanin ring
 NIC_IDENTITY = 0x464E524E  # "NRNF": fanin ring NIC
-VERSION = 3  # version 1 lacks ``mismatch`` and ``neighbours``; version 2 lacks ``agreed``
+#: Version 1 lacks ``mismatch`` and ``neighbours``, version 2 lacks ``agreed``. Version 3 has ``codec_kind`` in
+#: ``shape``.
+VERSION = 4
 
 # Reset values of the registers, and the host's defaults.
 TIMEOUT = 50_000  # cycles
@@ -75,7 +78,12 @@ def _width(name: str) -> int:
 
 def ring_constants(config: RingConfig) -> dict[str, int]:
     """Return the constant register fields that all nodes of a ring share; ``queue`` is each node's own."""
-    bfp = vars(config.codec) if isinstance(config.codec, Bfp) else dict.fromkeys(vars(Bfp()), 0)
+    blocks = dict.fromkeys(("block", "mantissa", "exponent", "offset", "element"), 0)
+    match config.codec:
+        case Bfp():
+            blocks |= vars(config.codec)
+        case Mx():
+            blocks |= {"block": config.codec.block, "element": config.codec.element.id}
     return {
         "id": IDENTITY,
         "version": VERSION,
@@ -83,7 +91,7 @@ def ring_constants(config: RingConfig) -> dict[str, int]:
         "frame_words": config.frame_words,
         "slice_frames": config.slice_frames,
         "codec_kind": config.codec_kind.id,
-    } | bfp
+    } | blocks
 
 
 def ring_nic_constants(config: RingConfig) -> dict[str, int]:
@@ -93,24 +101,26 @@ def ring_nic_constants(config: RingConfig) -> dict[str, int]:
 
 def _identity(identity: int) -> tuple[Register, ...]:
     codecs = ", ".join(f"{codec.id} {codec}" for codec in Codec)
+    elements = ", ".join(f"{element.id} {element}" for element in Element)
     return (
         *identity_registers(identity, VERSION),
         shape_register(
             Field("lanes", 5, "values of a word"),
             Field("frame_words", 8, "words of a frame"),
             Field("slice_frames", 9, "frames of a slice"),
-            Field("codec_kind", 2, codecs),
             Field("queue", 8, "descriptors that may be unfinished"),
         ),
         Register(
             "block_format",
             Access.RO,
-            "format of a BFP codec, else 0",
+            "codec, and its format if it has blocks",
             (
-                Field("block", 7, "values that share an exponent"),
-                Field("mantissa", 4, "bits of a magnitude"),
-                Field("exponent", 4, "bits of an exponent"),
-                Field("offset", 5, "powers of two by which the exponent range is lowered"),
+                Field("block", 7, "BFP, MX: values that share an exponent or a scale; else 0"),
+                Field("mantissa", 4, "BFP: bits of a magnitude; else 0"),
+                Field("exponent", 4, "BFP: bits of an exponent; else 0"),
+                Field("offset", 5, "BFP: powers of two by which the exponent range is lowered; else 0"),
+                Field("codec_kind", 4, codecs),
+                Field("element", 4, f"MX: {elements}; else 0"),
             ),
         ),
     )

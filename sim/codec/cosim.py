@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.base.errors import InputError
-from fanin.codec.facts import FLOAT_BITS, CodecConfig, Inceptionn
+from fanin.codec.facts import FLOAT_BITS, CodecConfig, Inceptionn, is_stochastic
 from fanin.codec.golden import packet
 from fanin.codec.golden.codecs import decode, encode
 from fanin.hdl.codec.make import make_compressor, make_decompressor
@@ -20,6 +20,7 @@ UInt32 = npt.NDArray[np.uint32]
 
 MAX_FRAME_VALUES = 1024
 _VALUE_BYTES = FLOAT_BITS // 8
+_ROUNDING_SEED = 0x5EED  # of every frame, with stochastic rounding
 _CUT_SHARE = 0.25  # share of the frames whose last value lacks bytes
 
 
@@ -44,7 +45,7 @@ class CodecRtl:
     """Verilated compressor and decompressor. INCEPTIONN's bound and mode may change from check to check."""
 
     def __init__(self, config: CodecConfig, *, width: int = 512, quiet: bool = False):
-        """Build both; ``width`` is BFP's, in bits: INCEPTIONN's follows from its group."""
+        """Build both; ``width``: bits of a word; INCEPTIONN's follows from its group."""
         compressor = make_compressor(config, width)
         self.word_bytes = len(compressor.i.p.data) // 8
         self.compressor = StreamFile(compressor, quiet=quiet)
@@ -55,6 +56,8 @@ class CodecRtl:
         registers = {}
         if isinstance(config, Inceptionn):
             registers = {"bound": config.bound, "mode": int(config.mode)}
+        if is_stochastic(config):
+            registers = {"seed": _ROUNDING_SEED}
         return self.compressor.run(frames, registers=registers, **options)  # type: ignore[arg-type]
 
     def decompress(self, frames: Sequence[bytes], lengths: Sequence[int], **options: object) -> StreamRun:
@@ -108,7 +111,7 @@ def encode_frame(frame: bytes, config: CodecConfig) -> bytes:
     """Return the compressed frame of any number of bytes below 64 KiB."""
     if isinstance(config, Inceptionn):  # accepts any number of bytes, not only whole values
         return packet.compress_payload(frame, config)[packet.LENGTH_BYTES :]
-    return encode(_padded(frame), config)
+    return encode(_padded(frame), config, _ROUNDING_SEED)
 
 
 def decode_frame(stream: bytes, length: int, config: CodecConfig) -> bytes:

@@ -29,8 +29,8 @@ _BEGIN = 130  # cycles from the descriptor to memory, and of the first word from
 _END = 80  # cycles of the last word into memory
 _PIPELINE = 22  # cycles of a frame's first word from receive buffer to replay buffer, and of the link's logic
 
-_CODING = {Codec.BFP: 16, Codec.INCEPTIONN: 19}  # latency of decoder and encoder; an added word passes both
-_CODING |= dict.fromkeys((Codec.MX, Codec.BF16, Codec.FP16), _CODING[Codec.BFP])  # no RTL yet: assumed
+#: Latency of decoder and encoder, of MX with blocks of two words; an added word passes both.
+_CODING = {Codec.BFP: 16, Codec.INCEPTIONN: 19, Codec.MX: 19, Codec.BF16: 10, Codec.FP16: 12}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +98,21 @@ class RingTime:
         full_frames, remainder = divmod(part.words, self.config.frame_words)
         return [self.config.frame_words] * full_frames + [remainder] * (remainder > 0)
 
+    def _in_lanes(self, part: Slice) -> int:
+        """Return the cycles of a slice in the lanes.
+
+        A codec of blocks loses a cycle at the end of a frame whose last word's codes extend over two beats.
+        """
+        return part.words + sum(map(self._extends_over_beats, self._frames(part)))
+
+    def _extends_over_beats(self, words: int) -> bool:
+        """Return whether the codes of the last word of a frame are in two beats."""
+        codec, lanes = self.config.codec, self.config.lanes
+        if not isinstance(codec, Bfp | Mx | Half):
+            return False
+        in_last_beat = codec.stream_limits(words * lanes)[1] % self.beat_bytes
+        return 0 < in_last_beat < lanes * codec.code_bits // 8
+
     @property
     def stripe(self) -> int:
         """Number of values of the first engine's stripe."""
@@ -148,8 +163,8 @@ class RingTime:
 
     @property
     def in_lanes(self) -> float:
-        """T_add: a word per cycle through decoder, adders and encoder; the decoder sees the most words."""
-        return self.steps * sum(part.words for part in self._slices())
+        """T_add: all words through decoder, adders and encoder; the decoder sees the most words."""
+        return self.steps * sum(map(self._in_lanes, self._slices()))
 
     @property
     def in_memory(self) -> float:
@@ -199,6 +214,6 @@ class RingTime:
         on_link = [self._slice_on_link(part) for part in slices]
         first = self._wire(self._frame_bytes(self._frames(slices[0])[0]))  # already part of the hop
         link = sum(received * max(size, hop) + size for size in on_link) + hop - first
-        lanes = sum(received * max(part.words, hop) + part.words for part in slices)
-        lanes += max(slices[0].words, hop)
+        in_lanes = [self._in_lanes(part) for part in slices]
+        lanes = sum(received * max(cycles, hop) + cycles for cycles in in_lanes) + max(in_lanes[0], hop)
         return _BEGIN + max(link, lanes, self.in_memory, self.in_window) + _END

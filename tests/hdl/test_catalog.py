@@ -146,7 +146,10 @@ def test_a_ring_node_takes_the_parameters_of_its_codec():
             "data_width must be a power of two from 32 to 512, not 1048576",
         ),
         ("bfp-compressor", {"exponent": "9"}, "exponent must be 1 to 8 bits, not 9"),
-        ("ring-node", {"codec": "mx"}, "codec mx has no RTL: no compressor and no decompressor"),
+        ("mx-compressor", {"element": "e9m9"}, "element: 'e9m9' is not a valid value; an example is e4m3"),
+        ("mx-compressor", {"rounding": "up"}, "rounding: 'up' is not a valid value"),
+        ("half-compressor", {"codec": "bfp"}, "codec must be bf16 or fp16, not bfp"),
+        ("ring-node", {"codec": "mx", "block": "8"}, "block must be one of 16, 32, 64, not 8"),
         ("ring-node", {"codec": "bfp", "exponent": "0"}, "exponent must be 1 to 8 bits, not 0"),
         (
             "cluster-node",

@@ -10,7 +10,20 @@ import numpy as np
 
 from fanin.base.errors import InputError
 from fanin.base.limits import CLOCK_MHZ
-from fanin.codec.facts import FLOAT_BITS, MAX_BOUND, MIN_BOUND, Bfp, CodecConfig, Inceptionn, Mode
+from fanin.codec.facts import (
+    FLOAT_BITS,
+    MAX_BOUND,
+    MIN_BOUND,
+    Bf16,
+    Bfp,
+    CodecConfig,
+    Fp16,
+    Half,
+    Inceptionn,
+    Mode,
+    Mx,
+)
+from fanin.codec.formats import Element, Rounding
 from fanin.codec.golden.samples import samples
 from fanin.codec.run.measure import Meter, Row, paper_rows
 from fanin.evaluation.bench.area import part_figures
@@ -32,8 +45,19 @@ CODECS: tuple[tuple[CodecConfig, int], ...] = (
     (Inceptionn(group=16), 512),
     (Bfp(), 256),
     (Bfp(), 512),
+    (Mx(), 512),
+    (Bf16(), 512),
+    (Fp16(), 512),
 )
-MORE_BFP = ((Bfp(4, 3), 256), (Bfp(64, 15), 512), (Bfp(32, 8), 256), (Bfp(4, 7, 5, 8), 512))
+MORE_FORMATS: tuple[tuple[CodecConfig, int], ...] = (
+    (Bfp(4, 3), 256),
+    (Bfp(64, 15), 512),
+    (Bfp(32, 8), 256),
+    (Bfp(4, 7, 5, 8), 512),
+    (Mx(Element.E2M1, 16), 256),
+    (Mx(Element.INT8, 64, Rounding.STOCHASTIC), 512),
+    (Fp16(Rounding.STOCHASTIC), 256),
+)
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
@@ -46,11 +70,11 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     yield from _table_3(BOUNDS)
     for config, width in CODECS:
         rtl = CodecRtl(config, width=width, quiet=True)
-        name = f"{'bfp' if isinstance(config, Bfp) else 'inceptionn'}, {width} bits"
+        name = f"{config.kind}, {width} bits"
         yield from latency(name, config, rtl)
         yield from throughput(name, config, rtl)
         yield from equality(name, config, rtl, args.values)
-    for config, width in MORE_BFP:
+    for config, width in MORE_FORMATS:
         rtl = CodecRtl(config, width=width, quiet=True)
         yield from equality(f"{config}, {width} bits", config, rtl, args.values)
     for config, width in CODECS:
@@ -64,7 +88,8 @@ def _frame(rtl: CodecRtl, value: float, words: int) -> bytes:
 
 def latency(name: str, config: CodecConfig, rtl: CodecRtl) -> Iterator[Result]:
     """Yield the latency from a frame's only group or block to the first output word, both directions added."""
-    words = -(-config.block * FLOAT_BITS // 8 // rtl.word_bytes) if isinstance(config, Bfp) else 1
+    block = config.block if isinstance(config, Bfp | Mx) else 1
+    words = -(-block * FLOAT_BITS // 8 // rtl.word_bytes)
     cycles = 0
     for value in KINDS.values():
         frame = _frame(rtl, value, words)
@@ -121,7 +146,8 @@ def _differences(name: str, configs: Sequence[CodecConfig], rtl: CodecRtl, count
 def _area(config: CodecConfig, width: int) -> Iterator[Result]:
     for make in make_compressor, make_decompressor:
         component = make(config, width)
-        yield from part_figures(component, f"{type(component).__name__}, {width} bits")
+        kind = f" of {config.kind}" if isinstance(config, Half) else ""
+        yield from part_figures(component, f"{type(component).__name__}{kind}, {width} bits")
 
 
 def _table_3(bounds: Sequence[int]) -> Iterator[Result]:

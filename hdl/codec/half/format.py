@@ -38,7 +38,7 @@ class HalfFormat(BlockFormat):
     @property
     def decoder_latency(self) -> int:
         """Cycles of the decoder."""
-        return decoder_latency(self.config.format)
+        return decoder_latency(self.config.layout)
 
     @property
     def code_bits(self) -> int:
@@ -53,7 +53,7 @@ class HalfFormat(BlockFormat):
     @property
     def value(self) -> data.StructLayout:
         """Layout of a value: its fraction has the code's bits and the cut-off ones that rounding needs."""
-        return minifloat_value(self.config.format, self.config.rounding)
+        return minifloat_value(self.config.layout, self.config.rounding)
 
     def scale_of(self, exponent: Any) -> Any:
         """Return nothing: there is no scale."""
@@ -65,8 +65,8 @@ class HalfFormat(BlockFormat):
 
     def encoder(self) -> wiring.Component:
         """Return an encoder of one value."""
-        return MinifloatEncoder(layout=self.config.format, rounding=self.config.rounding)
+        return MinifloatEncoder(layout=self.config.layout, rounding=self.config.rounding)
 
     def decoder(self) -> wiring.Component:
         """Return a decoder of one value."""
-        return HalfDecoder(layout=self.config.format)
+        return HalfDecoder(layout=self.config.layout)

@@ -104,7 +104,7 @@ MX = [Mx(element) for element in Element]
 @pytest.mark.parametrize("config", [*MX[:1], *slow(*MX[1:], Fp16())], ids=str)
 def test_every_value_becomes_the_nearest_number(config, tmp_path):
     form = MxFormat(config) if isinstance(config, Mx) else HalfFormat(config)
-    layout = config.element.format if isinstance(config, Mx) else config.format
+    layout = config.element.layout if isinstance(config, Mx) else config.layout
     proof, inputs, done = held(Lane(form), form.encoder_latency)
     spec = Scaled(proof, form, layout, inputs)
     code, bits = proof.component.o, layout.bits - 1
@@ -172,7 +172,7 @@ STOCHASTIC = [Mx(element, rounding=Rounding.STOCHASTIC) for element in Element]
 def test_random_bits_decide_between_both_neighbours(config, tmp_path):
     """Up if the cut-off part in 256ths of a step, rounded, and the random bits overflow."""
     form = MxFormat(config) if isinstance(config, Mx) else HalfFormat(config)
-    layout = config.element.format if isinstance(config, Mx) else config.format
+    layout = config.element.layout if isinstance(config, Mx) else config.layout
     proof, inputs, done = held(Lane(form), form.encoder_latency)
     spec = Scaled(proof, form, layout, inputs)
     normal = layout.max_exponent - layout.min_exponent
@@ -206,7 +206,7 @@ def test_random_bits_decide_between_both_neighbours(config, tmp_path):
 
 @pytest.mark.parametrize("element", [Element.E4M3, *slow(*list(Element)[1:])])
 def test_every_element_and_scale_becomes_its_product(element, tmp_path):
-    form, layout = MxFormat(Mx(element)), element.format
+    form, layout = MxFormat(Mx(element)), element.layout
     proof, inputs, done = held(form.decoder(), form.decoder_latency)
     code, scale, o = inputs["i"], inputs["scale"], proof.component.o
     bits = layout.bits - 1
@@ -241,7 +241,7 @@ def test_every_element_and_scale_becomes_its_product(element, tmp_path):
 
 @pytest.mark.parametrize("config", [Bf16(), Fp16()], ids=str)
 def test_every_code_of_16_bits_becomes_its_number(config, tmp_path):
-    form, layout = HalfFormat(config), config.format
+    form, layout = HalfFormat(config), config.layout
     proof, inputs, done = held(form.decoder(), form.decoder_latency)
     code, o = inputs["i"], proof.component.o
     fraction, field = code[: layout.fraction], code[layout.fraction : -1]

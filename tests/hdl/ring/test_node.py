@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from fanin.codec.facts import Bfp, Inceptionn
+from fanin.base.errors import InputError
+from fanin.codec.facts import Bf16, Bfp, Codec, Inceptionn, Mx
+from fanin.codec.formats import Element, Rounding
 from fanin.hdl.emit import flat_ports
 from fanin.hdl.ring.node import RingNode
 from fanin.hdl.ring.registers import IDENTITY, VERSION, Failure
@@ -194,28 +196,51 @@ def test_ports_are_those_of_one_memory_one_mac_and_one_register_file():
     assert {"mac_tx_tdata", "mac_rx_tuser", "axil_awaddr"} < names
 
 
-NO_BLOCKS = {"block": 0, "mantissa": 0, "exponent": 0, "offset": 0}
+NO_BLOCKS = {"block": 0, "mantissa": 0, "exponent": 0, "offset": 0, "codec_kind": 0, "element": 0}
 
 
 def test_the_driver_refuses_a_node_that_is_made_otherwise():
     driver = RingDriver(SMALL)
-    good = [IDENTITY, VERSION, {"lanes": 8, "frame_words": 2, "slice_frames": 2, "codec_kind": 0, "queue": 8}]
+    good = [IDENTITY, VERSION, {"lanes": 8, "frame_words": 2, "slice_frames": 2, "queue": 8}]
     driver.check_identity([*good, NO_BLOCKS])
-    for name, value in {"lanes": 16, "frame_words": 3, "slice_frames": 1, "codec_kind": 2}.items():
+    for name, value in {"lanes": 16, "frame_words": 3, "slice_frames": 1}.items():
         with pytest.raises(ValueError, match=f"the node's {name} must be"):
             driver.check_identity([*good[:2], good[2] | {name: value}, NO_BLOCKS])
     with pytest.raises(ValueError, match="the node's id must be"):
         driver.check_identity([IDENTITY + 1, *good[1:], NO_BLOCKS])
 
 
-@pytest.mark.parametrize(("name", "value"), [("block", 8), ("mantissa", 6), ("exponent", 8), ("offset", 0)])
-def test_the_driver_refuses_a_node_of_another_block_format(name, value):
-    driver = RingDriver(replace(SMALL, codec=Bfp(16, 7, 4, 7)))
-    good = [IDENTITY, VERSION, {"lanes": 8, "frame_words": 2, "slice_frames": 2, "codec_kind": 2, "queue": 8}]
-    blocks = {"block": 16, "mantissa": 7, "exponent": 4, "offset": 7}
+@pytest.mark.parametrize(
+    ("codec", "name", "value"),
+    [
+        (Bfp(16, 7, 4, 7), "block", 8),
+        (Bfp(16, 7, 4, 7), "mantissa", 6),
+        (Bfp(16, 7, 4, 7), "exponent", 8),
+        (Bfp(16, 7, 4, 7), "offset", 0),
+        (Bfp(16, 7, 4, 7), "codec_kind", 0),
+        (Mx(Element.E2M1, 16), "element", 0),
+        (Mx(Element.E2M1, 16), "block", 32),
+        (Bf16(), "codec_kind", 5),
+    ],
+    ids=str,
+)
+def test_the_driver_refuses_a_node_of_another_codec(codec, name, value):
+    driver = RingDriver(replace(SMALL, codec=codec))
+    good = [IDENTITY, VERSION, {"lanes": 8, "frame_words": 2, "slice_frames": 2, "queue": 8}]
+    own = {
+        Codec.BFP: {"block": 16, "mantissa": 7, "exponent": 4, "offset": 7, "codec_kind": 2},
+        Codec.MX: {"block": 16, "codec_kind": 3, "element": 4},
+        Codec.BF16: {"codec_kind": 4},
+    }
+    blocks = NO_BLOCKS | own[codec.kind]
     driver.check_identity([*good, blocks])
     with pytest.raises(ValueError, match=f"the node's {name} must be"):
         driver.check_identity([*good, blocks | {name: value}])
+
+
+def test_a_node_has_no_random_bits():
+    with pytest.raises(InputError, match="ring nodes have no random bits; rounding must be nearest"):
+        RingNode(config=replace(SMALL, codec=Bf16(Rounding.STOCHASTIC)))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from fanin.codec.facts import Bfp, Inceptionn, Mode
+from fanin.codec.facts import Bf16, Bfp, Fp16, Inceptionn, Mode, Mx
+from fanin.codec.formats import Element, Rounding
 from fanin.codec.golden import bfp
 from fanin.codec.golden.samples import samples
 from fanin.evaluation.bench import codec as bench
@@ -140,7 +141,13 @@ def test_the_bench_adds_latencies_and_divides_groups_by_cycles(rtl):
 @pytest.mark.slow
 @pytest.mark.verilator
 @pytest.mark.parametrize(
-    "config", [Inceptionn(), Inceptionn(group=16), Bfp(), Bfp(4, 3), Bfp(64, 15), Bfp(4, 7, 5, 8)]
+    "config",
+    [
+        *(Inceptionn(), Inceptionn(group=16), Bfp(), Bfp(4, 3), Bfp(64, 15), Bfp(4, 7, 5, 8)),
+        *(Mx(), Mx(Element.E2M1, 16), Mx(Element.INT8, 64, Rounding.STOCHASTIC)),
+        *(Bf16(), Fp16(), Fp16(Rounding.STOCHASTIC)),
+    ],
+    ids=str,
 )
 def test_rtl_is_numpy_bit_for_bit(config):
     pair = CodecRtl(config, quiet=True)

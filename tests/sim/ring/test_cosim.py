@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fanin.base.errors import InputError
-from fanin.codec.facts import Bfp, Inceptionn
+from fanin.codec.facts import Bf16, Bfp, Fp16, Inceptionn, Mx
+from fanin.codec.formats import Element
 from fanin.link import LinkConfig
 from fanin.ring.facts import RingConfig
 from fanin.ring.golden import all_reduce
@@ -24,7 +25,11 @@ TIMEOUT = 3000  # cycles
 LOSSY_RUNS = 6
 
 
-@pytest.fixture(scope="module", params=[None, Bfp(4, 7, 5, 8), *slow(Bfp())], ids=str)
+@pytest.fixture(
+    scope="module",
+    params=[None, Bfp(4, 7, 5, 8), *slow(Bfp(), Mx(), Mx(Element.E2M1, 16), Bf16(), Fp16())],
+    ids=str,
+)
 def cosim(request):
     return RingCosim(RingConfig(codec=request.param, **SIZES), nodes=NODES, quiet=True)
 

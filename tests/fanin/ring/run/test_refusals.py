@@ -55,7 +55,6 @@ def test_the_runs_of_other_commands_are_left_alone(capsys, tmp_path):
         ("--codec bfp --block 5", "block must be one of 4, 8, 16, 32, 64, not 5"),
         ("--codec mx --block 8", "block must be one of 16, 32, 64, not 8"),
         ("--codec mx --rounding stochastic", "--rounding stochastic: ring nodes have no random bits"),
-        ("--codec mx --on rtl", "codec mx has no RTL: no compressor and no decompressor"),
         ("--outstanding 0", "outstanding must be in [1, 8], not 0"),
         ("--outstanding 9", "outstanding must be in [1, 8], not 9"),
         ("--outstanding 2 --overlap none", "outstanding must be 1 without overlap, not 2"),

@@ -47,10 +47,12 @@ def test_the_sum_is_the_golden_models(gradients, tmp_path, capsys, options, code
     assert set(found["seconds"]) == {"model"}
 
 
-def test_a_codec_without_rtl_is_named(gradients, capsys):
+def test_stochastic_rounding_has_no_rtl(gradients, capsys):
     paths, _ = gradients
-    assert main(["ring", "run", *paths, "--on", "rtl", "--codec", "mx"]) == 2
-    assert capsys.readouterr().err == "fanin: error: codec mx has no RTL: no compressor and no decompressor\n"
+    options = ["--codec", "mx", "--rounding", "stochastic"]
+    assert main(["ring", "run", *paths, "--on", "rtl", *options]) == 2
+    message = "codec mx, e4m3, block 32, stochastic: ring nodes have no random bits; rounding must be nearest"
+    assert capsys.readouterr().err == f"fanin: error: {message}\n"
 
 
 @pytest.mark.verilator
