@@ -57,6 +57,9 @@ class BytePacker(wiring.Component):
         Bits of a word; a power of two, at least 32.
     ``max_bytes`` : int
         Bytes of the longest piece; 1 to twice the bytes of a word.
+    ``unit`` : int
+        Bytes of which each piece has a multiple, except the last piece of a frame; a power of two, at most the
+        bytes of a word. A larger unit needs fewer multiplexers. Default 1.
 
     Latency
     -------
@@ -69,13 +72,16 @@ class BytePacker(wiring.Component):
     INCEPTIONN, section VI-A: the compression engine's alignment unit.
     """
 
-    def __init__(self, *, width: int, max_bytes: int):
+    def __init__(self, *, width: int, max_bytes: int, unit: int = 1):
         if width < 32 or width & (width - 1):
             raise ValueError(f"width must be a power of two, at least 32, not {width!r}")
         if max_bytes not in range(1, width // 4 + 1):
             raise ValueError(f"max_bytes must be 1 to {width // 4} at width {width}, not {max_bytes!r}")
+        if unit < 1 or unit & (unit - 1) or unit > width // 8:
+            raise ValueError(f"unit must be a power of two, 1 to {width // 8} at width {width}, not {unit!r}")
         self.width = width
         self.max_bytes = max_bytes
+        self.unit = unit
         super().__init__({"i": In(stream.Signature(piece_layout(max_bytes))), "o": Out(packet_stream(width))})
 
     def elaborate(self, platform: Any) -> Module:
@@ -126,7 +132,9 @@ class BytePacker(wiring.Component):
     def _take(self, m: Module, words: Signal, piece: Any) -> None:
         """Build stage 1: rotate the piece on ``i``, and count the words that it completes."""
         i, size = self.i, self.width // 8
-        begin = Signal(range(size))  # byte of its word at which the piece on ``i`` begins
+        unit_bits = self.unit.bit_length() - 1
+        unit = Signal(range(size // self.unit))
+        begin = Cat(Const(0, unit_bits), unit)  # byte of its word at which the piece on ``i`` begins
         end = Signal(range(size))  # bytes of the piece's last word
         full = Signal(2)  # words that the piece fills
         partial = Signal()
@@ -145,4 +153,4 @@ class BytePacker(wiring.Component):
             piece.second.eq(rotated(padded[self.width :], begin[:-2])),
         ]
         with m.If(i.valid):
-            m.d.sync += begin.eq(Mux(i.p.last, 0, end))
+            m.d.sync += unit.eq(Mux(i.p.last, 0, end[unit_bits:]))

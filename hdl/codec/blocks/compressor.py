@@ -65,7 +65,9 @@ class BlockCompressor(wiring.Component):
         m = Module()
         words = self.words
         m.submodules.quantiser = quantiser = Quantiser(words=words)
-        m.submodules.packer = packer = BytePacker(width=words.width, max_bytes=words.spanned_bytes)
+        m.submodules.packer = packer = BytePacker(
+            width=words.width, max_bytes=words.spanned_bytes, unit=words.unit if words.whole_bytes else 1
+        )
         pieces = quantiser.o
         if not words.whole_bytes:
             m.submodules.aligner = aligner = PieceAligner(words=words)

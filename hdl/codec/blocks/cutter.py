@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal, signed
+from amaranth import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -126,22 +126,30 @@ class PieceCutter(wiring.Component):
     def _positions(self, m: Module, take: Signal, final: Any, crosses: Signal, closes: Signal) -> Any:
         """Return the next piece's first grain, a mask of the current word from there, and a block's begin."""
         words, size = self.words, self.words.width // self.words.grain
-        begin = Signal(range(size))  # for a piece without a scale, moved down so that codes have equal places
+        unit_bits = words.unit.bit_length() - 1
+        whole_units = Const(0, unit_bits)
+        begin_unit = Signal(range(size // words.unit))
+        # For a piece without a scale, moved down so that codes have equal places.
+        begin = Cat(whole_units, begin_unit)
         from_begin = Signal(words.width // 8, init=-1)
         number = Signal(range(words.per_block))  # index of the word in its block
-        end = Signal(range(2 * size), init=words.piece_bits // words.grain)  # end of the piece
-        next_end = Signal.like(end)
-        block_ends = number == words.per_block - 1
-        piece_grains, code_grains, scale_grains = (
-            bits // words.grain for bits in (words.piece_bits, words.code_bits, words.scale_bits)
+        piece_units, code_units = (
+            bits // words.grain // words.unit for bits in (words.piece_bits, words.code_bits)
         )
-        m.d.comb += next_end.eq(Mux(final, piece_grains, end[:-1] + Mux(block_ends, piece_grains, code_grains)))
+        end_unit = Signal(range(2 * size // words.unit), init=piece_units)  # end of the piece
+        end = Cat(whole_units, end_unit)
+        next_end = Signal.like(end_unit)
+        scale_units = piece_units - code_units if words.per_block > 1 else 0
+        block_ends = number == words.per_block - 1
+        m.d.comb += next_end.eq(
+            Mux(final, piece_units, end_unit[:-1] + Mux(block_ends, piece_units, code_units))
+        )
         with m.If(take):
             m.d.sync += [
-                begin.eq(Mux(final, 0, Mux(block_ends, end[:-1], end[:-1] - scale_grains))),
+                begin_unit.eq(Mux(final, 0, Mux(block_ends, end_unit[:-1], end_unit[:-1] - scale_units))),
                 from_begin.eq(Mux(final, -1, ones_from(end[words.phase_bits : -1], len(from_begin)))),
                 number.eq(Mux(final, 0, number + 1)),
-                end.eq(next_end),
+                end_unit.eq(next_end),
                 crosses.eq(next_end[-1] & next_end[:-1].any()),
                 closes.eq(next_end[-1]),
             ]

@@ -73,6 +73,12 @@ class Words:
         return self.grain == 8
 
     @property
+    def unit(self) -> int:
+        """Grains of which each piece except a frame's last has a multiple: a power of two, at most a word."""
+        code_bits = self.code_bits if self.per_block > 1 else 0
+        return gcd(self.width, self.piece_bits, code_bits) // self.grain
+
+    @property
     def phase_bits(self) -> int:
         """Bits of the index of a piece's first grain in its byte, 0 to 3."""
         return (8 // self.grain - 1).bit_length()

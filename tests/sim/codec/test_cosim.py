@@ -23,7 +23,7 @@ class _Numpy:
     def __init__(self, component, quiet=False):
         component._MustUse__used = True
         self.fault = lambda frame: frame
-        self.config = component.words.config if hasattr(component, "words") else None
+        self.config = component.words.format.config if hasattr(component, "words") else None
         self.group = getattr(component, "group", 8)
 
     def run(self, frames, *, lengths=(), registers=None, stalls=(0, 0), seed=0):
