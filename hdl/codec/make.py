@@ -11,7 +11,7 @@ from fanin.hdl.codec.inceptionn.decompressor import InceptionnDecompressor
 from fanin.hdl.codec.mx import MxCompressor, MxDecompressor
 
 
-def check_ring_rtl(config: CodecConfig | None) -> None:
+def check_rtl(config: CodecConfig | None) -> None:
     """Raise InputError for a codec that ring nodes do not have: one with stochastic rounding."""
     if config is not None and is_stochastic(config):
         raise InputError(f"codec {config}: ring nodes have no random bits; rounding must be nearest")

@@ -11,7 +11,7 @@ from fanin.hdl.bus.axi4 import AXI4LiteSignature, join_memory, memory_signature
 from fanin.hdl.bus.common_registers import drive_constants, drive_counters
 from fanin.hdl.bus.register_map import RegisterMap
 from fanin.hdl.bus.registers import RegisterFile
-from fanin.hdl.codec.make import check_ring_rtl
+from fanin.hdl.codec.make import check_rtl
 from fanin.hdl.net.link.job import LinkHeard
 from fanin.hdl.net.link.link import ReliableLink
 from fanin.hdl.ring.control import RingControl
@@ -69,7 +69,7 @@ class RingNode(wiring.Component):
     def __init__(self, *, config: RingConfig, queue: int = 8):
         if queue not in range(1, 256):
             raise ValueError(f"queue must be from 1 to 255, not {queue!r}")
-        check_ring_rtl(config.codec)
+        check_rtl(config.codec)
         self.config = config
         self.queue = queue
         super().__init__(self._ports())
