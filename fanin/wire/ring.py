@@ -20,7 +20,7 @@ RING = (
     Field("job", 8, "which ring; a restart takes a new one"),
     Field("nodes", 8, "nodes of the ring"),
     Field("rank", 8, "place of the sender in the ring, 0 first"),
-    Field("codec", 4, "0 none, 1 INCEPTIONN, 2 BFP"),
+    Field("codec", 4, "0 none, 1 INCEPTIONN, 2 BFP, 3 MX, 4 bfloat16, 5 binary16"),
     Field("complete", 4, "DATA: 1 if the payload is complete sums, 0 if partial sums"),
     Field(
         "slice", 8, "DATA: number of the slice in its segment; ACK and NAK: upper half of the checksum of sums"
@@ -28,7 +28,7 @@ RING = (
     Field(
         "parameters",
         16,
-        "bound and mode; block, mantissa, exponent; lanes, as the codec's file header has them",
+        "as the codec's file header has them; the lanes without a codec",
     ),
     Field("operation", 8, "modulo 256, DATA: number of the descriptor; ACK and NAK: descriptors stored"),
     Field("length", 8, "DATA: words in the payload when decompressed; ACK and NAK: lower half of the checksum"),
