@@ -33,9 +33,8 @@ class BlockCompressor(wiring.Component):
         Frames. ``ready`` depends combinationally on ``o.ready``, except with blocks of several words.
     ``o`` : Out, packet stream of ``width``
         Compressed frames.
-    ``seed`` : In, 32
-        Only with stochastic rounding: seed of a frame's random bits, taken with its first word; not 0, with
-        which every value is rounded towards zero.
+    With stochastic rounding, ``seed`` : In, 32
+        Seed of a frame's random bits, taken with its first word: not 0, which yields only zeros.
 
     Parameters
     ----------

@@ -21,9 +21,8 @@ class HalfCompressor(BlockCompressor):
         Frames. ``ready`` depends combinationally on ``o.ready``.
     ``o`` : Out, packet stream of ``width``
         Compressed frames.
-    ``seed`` : In, 32
-        Only with stochastic rounding: seed of a frame's random bits, taken with its first word; not 0, with
-        which every value is rounded towards zero.
+    With stochastic rounding, ``seed`` : In, 32
+        Seed of a frame's random bits, taken with its first word: not 0, which yields only zeros.
 
     Parameters
     ----------

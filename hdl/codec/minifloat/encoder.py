@@ -44,11 +44,11 @@ class MinifloatEncoder(wiring.Component):
     -------
     ``i`` : In, :func:`minifloat_value`
         Value.
-    ``exponent`` : In, 9
-        Only with ``scaled``: exponent of the value's block, at least the value's own and at least the format's
-        largest. The highest bit is 1 if the block becomes NaN.
-    ``random`` : In, 8
-        Only with stochastic rounding: random bits of the value that ``i`` had 2 cycles with ``enable`` ago.
+    With ``scaled``, ``exponent`` : In, 9
+        Exponent of the value's block, at least the value's own and at least the format's largest. The highest
+        bit is 1 if the block becomes NaN.
+    With stochastic rounding, ``random`` : In, 8
+        Random bits of the value that ``i`` had 2 cycles with ``enable`` ago.
     ``enable`` : In, 1
         Advance the pipeline.
     ``o`` : Out, ``layout.bits``
