@@ -86,6 +86,7 @@ def test_a_compressed_file_that_ends_early_is_refused_after_its_first_blocks(tin
         read_libsvm(path)
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_values_columns_and_codes(monkeypatch, tmp_path):
     """12 bytes an entry of the file, 5 an entry of the codes, and 80 a sample for labels and split."""
     monkeypatch.setattr(libsvm, "BLOCK_BYTES", 1 << 14)

@@ -200,6 +200,7 @@ class Nodes(GoldenNodes):
         return super().train(*arguments, decay=NO_DECAY, network=NetworkConfig(), **options)
 
 
+@pytest.mark.slow
 @pytest.mark.verilator
 def test_sparse_rtl_trains_the_first_epochs_of_a_curve_to_the_golden_bits(small_rtl, tmp_path):
     *_, rtl = (result for result in figures.draw(14, tmp_path, rtl_epochs=2) if result.unit == "cycles")

@@ -13,7 +13,7 @@ pytestmark = [
     pytest.mark.verilator,
     pytest.mark.needs("litedram"),
 ]
-SAMPLES, LABELS = SDRAM_4M.split(2)
+SAMPLES, LABELS, _ = SDRAM_4M.split(2, 0)
 MEMORIES = ((SAMPLES, 32), (SAMPLES, 8), (LABELS, 32))
 
 
@@ -24,7 +24,7 @@ def test_third_party_masters_read_what_the_hosts_write(sdram, tmp_path):
 
 
 def test_a_set_larger_than_a_megabit_comes_at_the_rate_that_is_documented(tmp_path):
-    samples, labels = SDRAM_8M.split(2)
+    samples, labels, _ = SDRAM_8M.split(2, 0)
     top = ReadersWithChips(SDRAM_8M, [(samples, 32), (samples, 32), (labels, 32)])
     run_cocotb(
         top, "tests.hdl.boards.sdram.cocotb_readers", tmp_path, seed=new_seed(), more=verilog(SDRAM_8M, 3)
