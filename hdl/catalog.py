@@ -126,7 +126,7 @@ def _parsed(settings: Mapping[str, str], parameters: Parameters) -> Parameters:
     return parsed
 
 
-def _parsed_as(kind: type, text: str) -> Any:
+def _parsed_as(kind: Any, text: str) -> Any:
     """Return a value of a parameter's type; a member of an integer enumeration by its name or its number."""
     if kind is bool:
         return _FLAGS[text.lower()]
@@ -166,7 +166,7 @@ def _ring_parameters(config: GlmConfig) -> Parameters:
 
 def _ring_config(*, codec: Codec, element: Element, **parameters: int) -> RingConfig:
     bfp = {name: parameters.pop(name) for name in vars(Bfp())}
-    block = {"block": bfp["block"]} if bfp["block"] else {}
+    block: dict[str, Any] = {"block": bfp["block"]} if bfp["block"] else {}
     chosen: CodecConfig | None = None
     match codec:
         case Codec.INCEPTIONN:

@@ -32,9 +32,7 @@ class BlockFormat(ABC):
     """
 
     exponent_bits = EXPONENT_BITS  #: bits of a block's exponent; 0 without a scale
-    is_stochastic = False  #: the encoder takes random bits
     encoder_latency: int  #: cycles of the encoder, at least 2
-    decoder_latency: int  #: cycles of the decoder
 
     @property
     @abstractmethod
@@ -50,6 +48,16 @@ class BlockFormat(ABC):
     @abstractmethod
     def code_bits(self) -> int:
         """Bits of a value's code."""
+
+    @property
+    @abstractmethod
+    def decoder_latency(self) -> int:
+        """Cycles of the decoder."""
+
+    @property
+    def is_stochastic(self) -> bool:
+        """True if the encoder takes random bits."""
+        return False
 
     @property
     def block_bits(self) -> int:
