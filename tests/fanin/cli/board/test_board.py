@@ -218,7 +218,7 @@ def test_a_build_says_what_it_holds(capsys, tmp_path, no_plan, options, node, pr
     assert said["identity"]["ip"] == worker_endpoint(number).ip
 
 
-@pytest.mark.parametrize("memory", ["block", "sdram"])
+@pytest.mark.parametrize("memory", ["block", pytest.param("sdram", marks=pytest.mark.needs("litedram"))])
 def test_a_build_says_whether_its_node_is_sparse(capsys, tmp_path, monkeypatch, no_plan, memory):
     designs = []
     monkeypatch.setattr(making, "_plan", designs.append)
