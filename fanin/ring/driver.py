@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from fanin.codec.facts import FLOAT_BITS, Inceptionn
+from fanin.codec.facts import FLOAT_BITS, Inceptionn, is_stochastic
 from fanin.hdl.ring.registers import (
     ACK_DELAY,
     DIFFERS,
@@ -22,6 +22,7 @@ from fanin.hdl.ring.registers import (
 from fanin.host.causes import cause_of
 from fanin.host.driver import BaseDriver, Batch, Value
 from fanin.ring.facts import MAX_NODES, MIN_NODES, RingConfig
+from fanin.ring.random_bits import RandomBits
 
 #: Differences that a MISMATCH can report: name → description.
 DIFFERENCES = JOB_DIFFERENCES | FRAME_DIFFERENCES
@@ -38,6 +39,7 @@ class RingMember:
     - ``ack_frames``: frames per acknowledgement.
     - ``ack_delay``: longest delay of an acknowledgement in cycles.
     - ``watch``: probe the next node even when no descriptor is unfinished, as a check of the ring needs.
+    - ``bits``: random bits of all nodes, for a codec that rounds stochastically.
     """
 
     id: int
@@ -48,6 +50,7 @@ class RingMember:
     ack_frames: int | None = None  #: None: the configuration's default
     ack_delay: int = ACK_DELAY
     watch: bool = False
+    bits: RandomBits = field(default_factory=RandomBits)
 
     def __post_init__(self) -> None:
         nodes = len(self.macs)
@@ -143,6 +146,8 @@ class RingDriver(BaseDriver):
         batch.write("job", job_id=member.id, nodes=nodes, rank=member.rank)
         if isinstance(self.config.codec, Inceptionn):
             batch.write("codec", bound=self.config.codec.bound, mode=self.config.codec.mode)
+        if self.config.codec and is_stochastic(self.config.codec):
+            batch.write("rounding_seed", member.bits.node_seed(member.rank))
         for name, distance in {"own_mac": 0, "previous_mac": -1, "next_mac": 1}.items():
             batch.write(name, member.macs[(member.rank + distance) % nodes])
         batch.write("watch", int(member.watch))

@@ -127,6 +127,14 @@ class RingConfig:
         """Words of a vector of ``count`` values."""
         return -(-count // self.lanes)
 
+    def padded_values(self, count: int, nodes: int) -> int:
+        """Values of a vector of ``count`` values and of the zeros after it, to the end of the last slice.
+
+        Each of the nodes encodes as many.
+        """
+        *_, segment = self.segments(count, nodes)
+        return (segment[-1].start + segment[-1].words) * self.lanes
+
     def stripes(self, count: int, engines: int) -> list[Stripe]:
         """Divide a vector of ``count`` values among ``engines``: in order, in whole words.
 

@@ -11,10 +11,9 @@ import numpy.typing as npt
 
 from fanin.codec.facts import SPECIAL_EXPONENT
 from fanin.codec.golden import half
-from fanin.codec.golden.codecs import RoundTrips
-from fanin.codec.golden.rounding import derived_seed
 from fanin.golden import scaled
 from fanin.ring.golden.all_reduce import padded_to_words, slice_total, slices_by_owner
+from fanin.ring.random_bits import RandomBits
 from fanin.torch.halves import HalfFormat, UInt16
 from fanin.torch.options import Options
 from fanin.torch.wire import Wire
@@ -45,7 +44,8 @@ class GoldenRing:
 
     def __init__(self, options: Options, wire: Wire):
         self._config, self._wire = options.ring, wire
-        self._hop = RoundTrips(options.codec, derived_seed(1, wire.rank))
+        self._bits = RandomBits()
+        self._send = self._bits.sender(options.codec)
 
     def all_reduce(self, vector: Float32) -> Sum:
         """Return the sum of :func:`fanin.ring.golden.all_reduce.all_reduce`."""
@@ -58,21 +58,21 @@ class GoldenRing:
         codec on its hops, divides, and rounds once.
         """
 
-        def total(words: UInt16) -> UInt16:
-            sums = self._total(half.decompress(words, form))
+        def total(words: UInt16, start: int) -> UInt16:
+            sums = self._total(half.decompress(words, form), start)
             return half.compress(sums / np.float32(divisor), form)
 
         return self._reduce(codes, total)
 
-    def _total(self, words: Float32) -> Float32:
-        return slice_total(words, self._wire.rank, self._hop)
+    def _total(self, words: Float32, start: int) -> Float32:
+        return slice_total(words, self._wire.rank, start, self._send)
 
-    def _reduce(self, vector: Vector, total: Callable[[Vector], Vector]) -> Vector:
+    def _reduce(self, vector: Vector, total: Callable[[Vector, int], Vector]) -> Vector:
         """Return the totals of all slices.
 
         Each rank owns some slices. The ranks send each owner their values of its slices, the owner computes the
-        totals, and all ranks gather the totals. ``total`` maps the ranks' values of a slice, in a row each, to
-        the slice's total.
+        totals, and all ranks gather the totals. ``total`` maps the ranks' values of a slice, in a row each, and
+        the slice's first value in the vector to the slice's total.
         """
         wire, config = self._wire, self._config
         padded = padded_to_words(vector, config, wire.size)
@@ -80,7 +80,10 @@ class GoldenRing:
         parts = [np.concatenate([padded[position] for position in slices]) for slices in owned_slices]
         received_parts = wire.exchange([part.view(np.uint8) for part in parts])
         words = np.stack([part.view(vector.dtype) for part in received_parts])
-        totals = np.concatenate([total(words[:, position]) for position in _packed(owned_slices[wire.rank])])
+        own = owned_slices[wire.rank]
+        parts = [total(words[:, part], slice_.start) for slice_, part in zip(own, _packed(own), strict=True)]
+        self._bits.values += padded.size
+        totals = np.concatenate(parts)
         for slices, part in zip(owned_slices, wire.all_gather(totals.view(np.uint8)), strict=True):
             received = part.view(vector.dtype)
             for position, packed in zip(slices, _packed(slices), strict=True):

@@ -31,6 +31,7 @@ from fanin.codec.golden import codecs
 from fanin.codec.golden.rounding import derived_seed
 from fanin.ring.facts import RingConfig
 from fanin.ring.golden import all_reduce as golden
+from fanin.ring.random_bits import RandomBits
 
 try:
     import torch
@@ -123,8 +124,8 @@ def ring(config: RingConfig = _DEFAULT, *, hop: Callable[[Float32], Float32] | N
 
         def add(_: object) -> torch.Tensor:
             gradients = [_to_numpy(part.float()) for part in parts]
-            on_hop = hop or codecs.RoundTrips(config.codec, derived_seed(_RING, call))
-            total = gradients[0] if ranks == 1 else golden.all_reduce(gradients, config, on_hop)
+            bits = RandomBits(derived_seed(_RING, call))
+            total = gradients[0] if ranks == 1 else golden.all_reduce(gradients, config, hop, bits=bits)
             return torch.from_numpy(total / np.float32(ranks)).to(sent.device, sent.dtype)
 
         return dist.all_gather(parts, sent.contiguous(), group=group, async_op=True).get_future().then(add)

@@ -46,7 +46,7 @@ class Options:
     - ``gbps``: rate of a link.
     - ``report``: file for the text of ``time()``, written when the group of the whole job ends.
 
-    Raises ValueError that names parameter, value and limit, InputError for a codec without RTL in RTL.
+    Raises ValueError that names parameter, value and limit.
     """
 
     run: Run = Run.GOLDEN
@@ -73,10 +73,6 @@ class Options:
         if isinstance(self.codec, Inceptionn):  # a word of the node must be a group
             object.__setattr__(self, "codec", replace(self.codec, group=PRESETS[self.preset].lanes))
         _ = self.ring, self.link  # checks both configurations
-        if self.run is Run.RTL:
-            from fanin.hdl.codec.make import check_rtl  # Amaranth takes seconds to load
-
-            check_rtl(self.codec)
 
     @property
     def ring(self) -> RingConfig:

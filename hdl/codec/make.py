@@ -3,18 +3,12 @@
 from typing import Any
 
 from fanin.base.errors import InputError
-from fanin.codec.facts import Bfp, CodecConfig, Half, Inceptionn, Mx, is_stochastic
+from fanin.codec.facts import Bfp, CodecConfig, Half, Inceptionn, Mx
 from fanin.hdl.codec.bfp import BfpCompressor, BfpDecompressor
 from fanin.hdl.codec.half import HalfCompressor, HalfDecompressor
 from fanin.hdl.codec.inceptionn.compressor import InceptionnCompressor
 from fanin.hdl.codec.inceptionn.decompressor import InceptionnDecompressor
 from fanin.hdl.codec.mx import MxCompressor, MxDecompressor
-
-
-def check_rtl(config: CodecConfig | None) -> None:
-    """Raise InputError for a codec that ring nodes do not have: one with stochastic rounding."""
-    if config is not None and is_stochastic(config):
-        raise InputError(f"codec {config}: ring nodes have no random bits; rounding must be nearest")
 
 
 def make_compressor(config: CodecConfig, width: int) -> Any:

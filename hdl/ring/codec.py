@@ -7,6 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.codec.facts import MAX_BOUND, Mode
+from fanin.codec.formats import LFSR_BITS
 from fanin.hdl.codec.make import make_compressor, make_decompressor
 from fanin.hdl.emit import shared
 from fanin.hdl.ring.words import word_layout
@@ -18,10 +19,15 @@ FRAMES = 8  # frames that may be announced to a decoder before their words leave
 
 
 class CodecSettings(data.Struct):
-    """Run-time registers of INCEPTIONN, constant during a job; other codecs ignore them."""
+    """Run-time registers of codecs, constant during a job.
+
+    ``bound``, ``mode``: of INCEPTIONN.
+    ``seed``: of the random bits of stochastic rounding.
+    """
 
     bound: range(MAX_BOUND + 1)
     mode: Mode
+    seed: LFSR_BITS
 
 
 class RingEncoder(wiring.Component):
@@ -30,7 +36,7 @@ class RingEncoder(wiring.Component):
     Members
     -------
     ``settings`` : In, CodecSettings
-        Error bound and mode of INCEPTIONN.
+        Settings of the codec. The first word after a reset takes ``seed``.
     ``i`` : In, stream of :func:`word_layout`
         Words to compress.
     ``o`` : Out, stream of :func:`word_layout`
@@ -64,6 +70,8 @@ class RingEncoder(wiring.Component):
         m.submodules.compressor = compressor = shared(make_compressor(self.config.codec, self.config.width))
         if hasattr(compressor, "bound"):
             m.d.comb += [compressor.bound.eq(self.settings.bound), compressor.mode.eq(self.settings.mode)]
+        if hasattr(compressor, "seed"):
+            m.d.comb += compressor.seed.eq(self.settings.seed)
         packed = compressor.o.payload
         mask = Cat(bit.replicate(8) for bit in packed.keep)
         m.d.comb += [

@@ -60,7 +60,7 @@ class RingEngine(wiring.Component):
     ``nodes``, ``rank`` : In, 8 bits
         Number of nodes N and this node's rank, 0 … N - 1; constant from one reset to the next.
     ``settings`` : In, CodecSettings
-        Settings of INCEPTIONN; constant from one reset to the next.
+        Settings of the codec; constant from one reset to the next.
     ``post`` : In, stream of Post, always ready
         Descriptors of the host; at most one in 4 cycles.
     ``rx`` : In, stream of :func:`link_beat`

@@ -6,12 +6,11 @@ from amaranth import Cat, Const, Module, Mux, ResetInserter, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.codec.facts import Bfp, Half, Inceptionn, Mx
+from fanin.codec.facts import Bfp, Half, Inceptionn, Mx, is_stochastic
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, join_memory, memory_signature
 from fanin.hdl.bus.common_registers import drive_constants, drive_counters
 from fanin.hdl.bus.register_map import RegisterMap
 from fanin.hdl.bus.registers import RegisterFile
-from fanin.hdl.codec.make import check_rtl
 from fanin.hdl.net.link.job import LinkHeard
 from fanin.hdl.net.link.link import ReliableLink
 from fanin.hdl.ring.control import RingControl
@@ -69,7 +68,6 @@ class RingNode(wiring.Component):
     def __init__(self, *, config: RingConfig, queue: int = 8):
         if queue not in range(1, 256):
             raise ValueError(f"queue must be from 1 to 255, not {queue!r}")
-        check_rtl(config.codec)
         self.config = config
         self.queue = queue
         super().__init__(self._ports())
@@ -134,7 +132,9 @@ class RingNode(wiring.Component):
         # computed here; all other members are registers
         computed = ("job", "previous_rank", "codec", "parameters")
         names = [name for name in RING_JOB.members if name not in computed]
-        of_job = ("job_id", "bound", "mode", "watch", *names)
+        codec = self.config.codec
+        random = ("rounding_seed",) if codec and is_stochastic(codec) else ()
+        of_job = ("job_id", "bound", "mode", "watch", *random, *names)
         settings = Signal(data.StructLayout({name: getattr(registers, name).shape() for name in of_job}))
         with m.If(control.latch):
             m.d.sync += [settings[name].eq(getattr(registers, name)) for name in of_job]
@@ -150,9 +150,10 @@ class RingNode(wiring.Component):
             engine.rank.eq(settings.rank),
             engine.settings.bound.eq(settings.bound),
             engine.settings.mode.eq(settings.mode),
+            *(engine.settings.seed.eq(settings[name]) for name in random),
             link.watch.eq(engine.unfinished.any() | settings.watch),
         ]
-        positive = ("timeout", "retries", "ack_frames", "bound")
+        positive = ("timeout", "retries", "ack_frames", "bound", *random)
         good = Signal(len(positive) + 2)
         m.d.sync += [
             good.eq(

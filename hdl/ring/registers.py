@@ -24,8 +24,8 @@ from fanin.ring.facts import MAX_NODES, MIN_NODES, RingConfig
 IDENTITY = 0x464E5247  # "GRNF" in memory order: fanin ring
 NIC_IDENTITY = 0x464E524E  # "NRNF": fanin ring NIC
 #: Version 1 lacks ``mismatch`` and ``neighbours``, version 2 lacks ``agreed``. Version 3 has ``codec_kind`` in
-#: ``shape``.
-VERSION = 4
+#: ``shape``. Version 4 lacks ``rounding_seed``.
+VERSION = 5
 
 # Reset values of the registers, and the host's defaults.
 TIMEOUT = 50_000  # cycles
@@ -220,6 +220,12 @@ def _job() -> tuple[Register, ...]:
         ),
         Register("count", Access.RW, "descriptor: number of values, at least 1", bits=COUNT_BITS),
         Register("post", Access.PULSE, "post the descriptor", (Field("post_descriptor", 1, "1"),)),
+        Register(
+            "rounding_seed",
+            Access.RW,
+            "stochastic rounding: seed of this node's random bits, not 0; the job's other nodes have others",
+            reset=1,
+        ),
     )
 
 

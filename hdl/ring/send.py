@@ -29,7 +29,7 @@ class SendPath(wiring.Component):
     Members
     -------
     ``settings`` : In, CodecSettings
-        Settings of INCEPTIONN.
+        Settings of the codec.
     ``orders`` : In, stream of ``path_layout(…, "tx")``
         Frames to send.
     ``words`` : In, stream of :func:`word_layout`

@@ -12,6 +12,7 @@ from fanin.base.errors import InputError
 from fanin.codec.facts import FLOAT_BITS, CodecConfig, Inceptionn, is_stochastic
 from fanin.codec.golden import packet
 from fanin.codec.golden.codecs import decode, encode
+from fanin.codec.golden.rounding import advance
 from fanin.hdl.codec.make import make_compressor, make_decompressor
 from fanin.sim.cosim.stream_file import StreamFile, StreamRun
 
@@ -20,7 +21,7 @@ UInt32 = npt.NDArray[np.uint32]
 
 MAX_FRAME_VALUES = 1024
 _VALUE_BYTES = FLOAT_BITS // 8
-_ROUNDING_SEED = 0x5EED  # of every frame, with stochastic rounding
+_ROUNDING_SEED = 0x5EED  # of a run, with stochastic rounding
 _CUT_SHARE = 0.25  # share of the frames whose last value lacks bytes
 
 
@@ -77,7 +78,7 @@ class CodecRtl:
         Raises CheckFailed as ``StreamFile.run``.
         """
         frames = make_frames(values, seed)
-        streams = [encode_frame(frame, config) for frame in frames]
+        streams = encode_frames(frames, config, self.word_bytes)
         groups = sum(-(-len(frame) // self.word_bytes) for frame in frames)
         run = self.compress(frames, config, stalls=stalls, seed=seed)
         triples = zip(frames, run.frames, streams, strict=True)
@@ -107,11 +108,21 @@ def _padded(frame: bytes) -> Float32:
     return np.frombuffer(frame + bytes(-len(frame) % _VALUE_BYTES), dtype="<f4")
 
 
-def encode_frame(frame: bytes, config: CodecConfig) -> bytes:
-    """Return the compressed frame of any number of bytes below 64 KiB."""
+def encode_frames(frames: Sequence[bytes], config: CodecConfig, word_bytes: int) -> list[bytes]:
+    """Return the compressed frames of a run; each word takes the random bits of all its values."""
+    streams, values = [], 0
+    for frame in frames:
+        streams.append(encode_frame(frame, config, values))
+        values += -(-len(frame) // word_bytes) * word_bytes // _VALUE_BYTES
+    return streams
+
+
+def encode_frame(frame: bytes, config: CodecConfig, values: int = 0) -> bytes:
+    """Return the compressed frame of any number of bytes below 64 KiB, after so many ``values`` of a run."""
     if isinstance(config, Inceptionn):  # accepts any number of bytes, not only whole values
         return packet.compress_payload(frame, config)[packet.LENGTH_BYTES :]
-    return encode(_padded(frame), config, _ROUNDING_SEED)
+    seed = advance(_ROUNDING_SEED, values) if is_stochastic(config) else _ROUNDING_SEED
+    return encode(_padded(frame), config, seed)
 
 
 def decode_frame(stream: bytes, length: int, config: CodecConfig) -> bytes:

@@ -223,9 +223,12 @@ def train(
 
 
 def _layer_sums(exchange: Exchange, gradients: Sequence[Sequence[Floats]], single_vector: bool) -> list[Floats]:
-    """Return the sum of each layer's gradients; ``gradients``: by layer, then by node."""
+    """Return the sum of each layer's gradients; ``gradients``: by layer, then by node.
+
+    The last layer's are exchanged first, as hosts do.
+    """
     if not single_vector:
-        return [exchange(layer) for layer in gradients]
+        return [exchange(layer) for layer in reversed(gradients)][::-1]
     vectors = [np.concatenate(layers) for layers in zip(*gradients, strict=True)]
     boundaries = np.cumsum([layer[0].size for layer in gradients])[:-1]
     return np.split(exchange(vectors), boundaries)

@@ -20,6 +20,7 @@ from fanin.host.driver import Operation
 from fanin.job import worker_endpoint
 from fanin.ring.driver import RingDriver, RingFindings, RingMember, RingNicDriver, RingStatus
 from fanin.ring.facts import MAX_NODES, MIN_NODES, RingConfig
+from fanin.ring.random_bits import RandomBits
 from fanin.sim.cosim.cluster import Cluster, Reads, Settings, check_identities
 from fanin.sim.cosim.live import Board, LiveHosts
 from fanin.sim.cosim.program import HostProgram
@@ -180,7 +181,14 @@ class RingCosim:
             for ring in range(self.engines)
         ]
         members = [
-            RingMember(id=JOB_ID + ring, macs=macs, rank=host, timeout=timeout, retries=retries)
+            RingMember(
+                id=JOB_ID + ring,
+                macs=macs,
+                rank=host,
+                timeout=timeout,
+                retries=retries,
+                bits=RandomBits(1 + ring),
+            )
             for host in range(host_count)
             for ring, macs in enumerate(rings)
         ]

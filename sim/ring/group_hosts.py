@@ -8,11 +8,10 @@ defined in :mod:`fanin.sim.ring.rounds`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from fanin.ring.facts import RingConfig
-from fanin.ring.golden.groups import exchange
+from fanin.ring.golden.groups import exchanges
 from fanin.ring.groups import Plan
 from fanin.sim.cosim.live import Board
 from fanin.sim.ring.hosts import Float32, GradientPosted, Host, Hosts, HostsResult
@@ -76,7 +75,7 @@ class GroupHosts(Hosts):
         stops: Mapping[int, float],
         jobs: JobSettings,
     ):
-        reduce = partial(exchange, config=config, plan=plan)
+        reduce = exchanges(config, plan, seed=jobs.rounding_seed, first_job=jobs.first_job)
         super().__init__(
             board, config=config, nodes=plan.workers, learners=learners, stops=stops, reduce=reduce
         )

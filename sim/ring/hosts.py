@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from fanin.host.driver import Operation
 from fanin.ring.driver import RingDriver
 from fanin.ring.facts import RingConfig
 from fanin.ring.golden.all_reduce import all_reduce
+from fanin.ring.random_bits import RandomBits
 from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.ring.rounds import RoundFigures
@@ -187,7 +188,8 @@ class Hosts:
 
     - ``learners``: models of all nodes.
     - ``stops``: nodes whose links are cut, with times in seconds.
-    - ``reduce``: the golden model; default: one ring of all nodes.
+    - ``bits``: random bits of the nodes.
+    - ``reduce``: golden model of the all-reduces, called in their order; default: one ring of all nodes.
     """
 
     host_type: type[Host] = Host
@@ -200,11 +202,13 @@ class Hosts:
         nodes: int,
         learners: Learners,
         stops: Mapping[int, float],
+        bits: RandomBits | None = None,
         reduce: Callable[[Sequence[Float32]], Float32] | None = None,
     ):
         self.board, self.nodes, self.first_step = board, nodes, learners.first_step
         self.driver, self.buffers = RingDriver(config), Buffers(config, tuple(learners.counts))
-        self.sums = Sums(reduce or partial(all_reduce, config=config), nodes)
+        bits = replace(bits or RandomBits())
+        self.sums = Sums(reduce or partial(all_reduce, config=config, bits=bits), nodes)
         self.cut_nodes: set[int] = set()
         self._learners, self._stops, self._start_ps = learners, stops, board.now
         self._handling = False

@@ -140,7 +140,7 @@ def run_model(
     """
     learning = Learning(job, data, state, progress=progress)
     nodes = job.training.nodes
-    world = World(learning, nodes, Sums(job.reducer(job.config), nodes), seconds)
+    world = World(learning, nodes, Sums(job.reducer(job.config, state.step), nodes), seconds)
     times = world.run()
     return Outcome(learning.result(), times, [])
 

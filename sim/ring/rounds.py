@@ -18,6 +18,7 @@ from fanin.hdl.ring.registers import Failure
 from fanin.host.causes import explain
 from fanin.job import worker_endpoint
 from fanin.ring.driver import RingDriver, RingMember
+from fanin.ring.golden.groups import job_bits
 from fanin.ring.groups import BARRIER, Plan, Ring
 from fanin.sim.cosim.live import Board, Callback
 from fanin.sim.cosim.program import HostProgram
@@ -39,6 +40,7 @@ class JobSettings:
     - ``barrier``: seconds before each job.
     - ``timeout``: cycles until an unacknowledged frame is sent again.
     - ``retries``: retransmissions of a frame until a node fails.
+    - ``rounding_seed``, ``first_job``: seed of stochastic rounding, and number of the first job for it.
 
     Raises ValueError for a barrier below 0.
     """
@@ -46,6 +48,8 @@ class JobSettings:
     barrier: float = BARRIER
     timeout: int = TIMEOUT
     retries: int = RETRIES
+    rounding_seed: int = 1
+    first_job: int = 0
 
     def __post_init__(self) -> None:
         if not self.barrier >= 0:
@@ -303,6 +307,11 @@ class Rounds:
             rank=ring.members.index(node),
             timeout=self._settings.timeout,
             retries=self._settings.retries,
+            bits=job_bits(
+                self._settings.rounding_seed,
+                self._settings.first_job + order.job,
+                self._plan.rounds[order.round].rings.index(ring),
+            ),
         )
         program = job_program(self._driver, member, order.address, order.count)
         self._board.run(node, program, partial(self._end_job, order, self._board.now, ring, node))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -17,7 +18,8 @@ from fanin.job import worker_endpoint
 from fanin.link import LinkConfig
 from fanin.ring.driver import RingDriver, RingMember
 from fanin.ring.facts import MAX_NODES, MIN_NODES, RingConfig
-from fanin.ring.groups import BARRIER, Groups
+from fanin.ring.groups import Groups
+from fanin.ring.random_bits import RandomBits
 from fanin.sim.cosim.cluster import Cluster, Settings, check_identities
 from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram
@@ -72,8 +74,9 @@ class RingTrainingCosim:
         learners: Callable[[], Learners],
         counts: list[int],
         *,
+        bits: RandomBits | None = None,
         groups: Groups | None = None,
-        barrier: float = BARRIER,
+        jobs: JobSettings | None = None,
         stops: dict[int, float] | None = None,
         timeout: int = TIMEOUT,
         retries: int = RETRIES,
@@ -85,8 +88,9 @@ class RingTrainingCosim:
 
         - ``learners``: makes all nodes' models in the simulator's process; picklable.
         - ``counts``: number of values per layer.
+        - ``bits``: random bits of the nodes, for stochastic rounding; default: those of a new job.
         - ``groups``: groups with as many nodes; their workers then exchange in groups instead of one ring.
-        - ``barrier``: seconds before each round of an exchange in groups.
+        - ``jobs``: settings of the jobs of groups, but for ``timeout`` and ``retries``.
         - ``stops``: nodes whose links are cut, with times in seconds.
         - ``timeout``: cycles until a node sends again.
         - ``retries``: retransmissions until a node fails.
@@ -97,12 +101,17 @@ class RingTrainingCosim:
         """
         link, stops = settings.get("link") or LinkConfig(), stops or {}
         sends_again = bool(link.drop or link.corrupt or link.reorder or stops)
-        common: dict[str, Any] = {"learners": learners, "config": self.config, "stops": stops}
+        common: dict[str, Any] = {
+            "learners": learners,
+            "config": self.config,
+            "stops": stops,
+        }
         if groups is None:
-            hosts = functools.partial(_hosts, Hosts, nodes=self.nodes, **common)
-            programs = [self._start(node, timeout, retries) for node in range(self.nodes)]
+            bits = bits or RandomBits()
+            hosts = functools.partial(_hosts, Hosts, nodes=self.nodes, bits=bits, **common)
+            programs = [self._start(node, timeout, retries, bits) for node in range(self.nodes)]
         else:
-            jobs = JobSettings(barrier=barrier, timeout=timeout, retries=retries)
+            jobs = replace(jobs or JobSettings(), timeout=timeout, retries=retries)
             hosts = functools.partial(_hosts, GroupHosts, plan=groups.plan, jobs=jobs, **common)
             programs = [HostProgram().extend(self.driver.identify().operations)] * self.nodes
         size = Buffers(self.config, tuple(counts)).size
@@ -121,9 +130,9 @@ class RingTrainingCosim:
         check_identities(self.driver, raw.phases[0].reads)
         return raw.hosts, raw
 
-    def _start(self, node: int, timeout: int, retries: int) -> HostProgram:
+    def _start(self, node: int, timeout: int, retries: int, bits: RandomBits) -> HostProgram:
         macs = [worker_endpoint(rank).mac for rank in range(self.nodes)]
-        member = RingMember(id=JOB_ID, macs=macs, rank=node, timeout=timeout, retries=retries)
+        member = RingMember(id=JOB_ID, macs=macs, rank=node, timeout=timeout, retries=retries, bits=bits)
         driver, program = self.driver, HostProgram()
         for batch in driver.identify(), driver.configure(member), driver.start():
             program.extend(batch.operations)
@@ -159,8 +168,11 @@ def run_rtl(
     result, _ = cosim.run(
         functools.partial(Learning, job, data, state),
         job.training.network.counts,
+        bits=job.bits(state.step),
         groups=job.groups,
-        barrier=job.barrier,
+        jobs=JobSettings(
+            barrier=job.barrier, rounding_seed=job.rounding_seed, first_job=job.first_job(state.step)
+        ),
         stops=dict(job.stops),
         seed=job.training.seed,
         pcie=job.profile.pcie,

@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fanin.base.errors import CheckFailed
+from fanin.codec.golden.rounding import derived_seed
 from fanin.golden.mlp import Floats
 from fanin.ring.facts import RingConfig
 from fanin.ring.golden.all_reduce import all_reduce
-from fanin.ring.golden.groups import exchange
+from fanin.ring.golden.groups import exchanges
 from fanin.ring.groups import BARRIER, Groups
+from fanin.ring.random_bits import RandomBits
 from fanin.sim.learning.learner import Measures
 from fanin.sim.learning.references import References, compare
 from fanin.sim.learning.replica import DataParallel, Dataset, Replica, State, measure
@@ -49,11 +51,30 @@ class RingTraining:
         """Number of ring nodes: the workers, and the aggregators of groups."""
         return self.groups.nodes if self.groups else self.training.nodes
 
-    def reducer(self, config: RingConfig) -> Callable[[Sequence[Floats]], Floats]:
-        """Return the golden model of the job's all-reduce, with the sizes and codec of ``config``."""
+    @property
+    def rounding_seed(self) -> int:
+        """Seed of the random bits of stochastic rounding."""
+        return derived_seed(1, self.training.seed)
+
+    def bits(self, step: int) -> RandomBits:
+        """Return the random bits of a ring's nodes after ``step`` steps of the training."""
+        counts = self.training.network.counts
+        return RandomBits(
+            self.rounding_seed, step * sum(self.config.padded_values(count, self.nodes) for count in counts)
+        )
+
+    def first_job(self, step: int) -> int:
+        """Return the number of the job of groups that begins after ``step`` steps of the training."""
+        return step * self.training.network.layers * len(self.groups.plan.rounds) if self.groups else 0
+
+    def reducer(self, config: RingConfig, step: int = 0) -> Callable[[Sequence[Floats]], Floats]:
+        """Return the golden model of the job's all-reduces, with the sizes and codec of ``config``.
+
+        The model must be called for all of them, in order, from the first one after ``step`` steps on.
+        """
         if self.groups is None:
-            return functools.partial(all_reduce, config=config)
-        return functools.partial(exchange, config=config, plan=self.groups.plan)
+            return functools.partial(all_reduce, config=config, bits=self.bits(step))
+        return exchanges(config, self.groups.plan, seed=self.rounding_seed, first_job=self.first_job(step))
 
 
 @dataclass(frozen=True)
@@ -213,5 +234,6 @@ def _digest(state: State) -> bytes:
 def references(job: RingTraining, data: Dataset, state: State | None = None) -> References:
     """Train the job's model in NumPy three times from a state: with the codec, without it, in binary64."""
     lanes = RingConfig(lanes=job.config.lanes)
+    step = state.step if state else 0
     uncompressed = None if job.config.codec is None else job.reducer(lanes)
-    return compare(job.training, data, job.reducer(job.config), uncompressed, state=state)
+    return compare(job.training, data, job.reducer(job.config, step), uncompressed, state=state)

@@ -129,6 +129,7 @@ def _check_interface(args: argparse.Namespace, config: RingConfig) -> None:
 def _reduce(args: argparse.Namespace, config: RingConfig, vector: npt.NDArray[np.float32]) -> Reduced:
     from fanin.job import worker_endpoint
     from fanin.ring.driver import RingMember
+    from fanin.ring.random_bits import RandomBits
     from fanin.sim.nic.ring import RETRIES, TIMEOUT, RingNodeCosim
 
     member = RingMember(
@@ -137,6 +138,7 @@ def _reduce(args: argparse.Namespace, config: RingConfig, vector: npt.NDArray[np
         rank=args.rank,
         timeout=TIMEOUT,
         retries=RETRIES,
+        bits=RandomBits(1 + args.job),
     )
     node = RingNodeCosim(config)
 

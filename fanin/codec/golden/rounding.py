@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+import functools
+import operator
 
 import numpy as np
 import numpy.typing as npt
@@ -60,10 +61,12 @@ def random_bytes(count: int, seed: int) -> UInt8:
 
 def _sequence(state: int) -> UInt8:
     """Return the first ``LFSR_BITS`` bytes of the sequence that begins with the bits of ``state``."""
-    bits = [state >> k & 1 for k in range(LFSR_BITS)]
-    for n in range(LFSR_BITS * (RANDOM_BITS - 1)):
-        bits.append(sum(bits[n + tap] for tap in LFSR_TAPS) & 1)
-    return np.packbits(np.array(bits, dtype=np.uint8), bitorder="little")
+    bits, step = state, LFSR_BITS - max(LFSR_TAPS)  # bits that follow from known ones
+    for n in range(0, LFSR_BITS * (RANDOM_BITS - 1), step):
+        new_bits = functools.reduce(operator.xor, (bits >> n + tap for tap in LFSR_TAPS))
+        bits |= (new_bits & (1 << step) - 1) << n + LFSR_BITS
+    known = bits & (1 << LFSR_BITS * RANDOM_BITS) - 1
+    return np.frombuffer(known.to_bytes(LFSR_BITS * RANDOM_BITS // 8, "little"), dtype=np.uint8)
 
 
 def lfsr_state(seed: int) -> int:
@@ -129,7 +132,7 @@ def _multiply(left: int, right: int) -> int:
     return product
 
 
-@lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=256)
 def _step_taps(steps: int) -> list[int]:
     """Return the bits whose XOR is each bit of the register after ``steps`` steps."""
     taps = [lfsr_taps(steps)]

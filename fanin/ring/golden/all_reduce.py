@@ -10,22 +10,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec.golden.codecs import RoundTrips
 from fanin.golden import fp32
 from fanin.ring.facts import MAX_NODES, MIN_NODES, RingConfig
+from fanin.ring.random_bits import RandomBits, Send
 
 Float32 = npt.NDArray[np.float32]
 Array = npt.NDArray[Any]
 
 
 def all_reduce(
-    gradients: Sequence[Float32], config: RingConfig, hop: Callable[[Float32], Float32] | None = None
+    gradients: Sequence[Float32],
+    config: RingConfig,
+    hop: Callable[[Float32], Float32] | None = None,
+    *,
+    bits: RandomBits | None = None,
 ) -> Float32:
     """Return the sum that every node ends with; ``gradients`` are the nodes' vectors in ring order.
 
-    ``hop``: maps values that a node sends to those that arrive; by default the round trips of ``config``'s
-    codec, with the same random bits in each all-reduce. It is called with the N - 1 partial sums of a slice in
-    order, then with the total.
+    - ``hop``: maps values that a node sends to those that arrive, by default with ``config``'s codec. It is
+      called with the N - 1 partial sums of a slice in order, then with the total.
+    - ``bits``: random bits of the nodes' job, by default those of a new one. They are advanced.
 
     Raises ValueError unless there are 2 to 255 gradients of one length, at least 1.
     """
@@ -34,12 +38,14 @@ def all_reduce(
         raise ValueError(f"nodes must be {MIN_NODES} to {MAX_NODES}, not {nodes}")
     if count < 1 or any(np.size(gradient) != count for gradient in gradients):
         raise ValueError(f"gradients must have one length, at least 1, not {[np.size(g) for g in gradients]}")
-    hop = hop or RoundTrips(config.codec)
+    bits = bits or RandomBits()
+    send = bits.sender(config.codec) if hop is None else lambda values, node, offset: hop(values)
     padded = np.stack([padded_to_words(gradient, config, nodes) for gradient in gradients])
     total = np.empty_like(padded[0])
     for node, node_slices in enumerate(slices_by_owner(count, config, nodes)):
         for part in node_slices:
-            total[part] = slice_total(padded[:, part], node, hop)
+            total[part] = slice_total(padded[:, part], node, part.start, send)
+    bits.values += total.size
     return total[:count]
 
 
@@ -58,31 +64,41 @@ def slices_by_owner(count: int, config: RingConfig, nodes: int) -> list[list[sli
 
 def padded_to_words(gradient: Array, config: RingConfig, nodes: int) -> Array:
     """Return a node's vector, padded with zeros of its type to the end of the last slice."""
-    *_, segment = config.segments(np.size(gradient), nodes)
-    padded = np.zeros((segment[-1].start + segment[-1].words) * config.lanes, dtype=gradient.dtype)
+    padded = np.zeros(config.padded_values(np.size(gradient), nodes), dtype=gradient.dtype)
     padded[: np.size(gradient)] = np.reshape(gradient, -1)
     return padded
 
 
-def slice_total(words: Float32, node: int, hop: Callable[[Float32], Float32]) -> Float32:
+def slice_total(words: Float32, node: int, start: int, send: Send) -> Float32:
     """Return the total of a slice that ``node`` computes; ``words`` has a row of values per node.
 
-    The slice starts at the node after ``node``; each further node adds its own words to those that arrive over
-    ``hop``.
+    The slice starts at the node after ``node``; each further node adds its own words to those that arrive by
+    ``send``. ``start`` is the slice's first value in the padded vector. A node encodes a slice in each of a
+    segment's first N steps, so it has encoded the values of earlier segments and those of its earlier steps.
     """
-    order = np.roll(words, -(node + 1), axis=0)
-    partial_sum = order[0]
-    for node_words in order[1:]:
-        partial_sum = fp32.add(hop(partial_sum), node_words)
-    return hop(partial_sum)
+    nodes, size = words.shape
+    first = (node + 1) % nodes
+    segment = start - first * size
+    partial_sum = words[first]
+    for step in range(nodes):
+        sender = (first + step) % nodes
+        arriving = send(partial_sum, sender, segment + step * size)
+        if step < nodes - 1:
+            partial_sum = fp32.add(arriving, words[(sender + 1) % nodes])
+    return arriving
 
 
 def striped(gradients: Sequence[Float32], config: RingConfig, engines: int) -> Float32:
-    """Return the sum computed by ``engines`` rings, each an all-reduce of one stripe of the vector.
+    """Return the sum computed by ``engines`` rings, each a new job that reduces one stripe of the vector.
 
     Raises ValueError as ``all_reduce`` does.
     """
     flat = [np.reshape(gradient, -1) for gradient in gradients]
     stripes = config.stripes(max(map(len, flat), default=0), engines)
-    parts = [slice(stripe.start, stripe.start + stripe.count) for stripe in stripes if stripe.count]
-    return np.concatenate([all_reduce([vector[part] for vector in flat], config) for part in parts])
+    sums = []
+    for engine, stripe in enumerate(stripes):
+        part = slice(stripe.start, stripe.start + stripe.count)
+        if stripe.count:
+            bits = RandomBits(1 + engine)
+            sums.append(all_reduce([vector[part] for vector in flat], config, bits=bits))
+    return np.concatenate(sums)

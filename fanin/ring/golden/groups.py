@@ -4,25 +4,48 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from fanin.codec.golden.codecs import encode, roundtrip
+from fanin.codec.golden.rounding import derived_seed
 from fanin.ring.facts import RingConfig
 from fanin.ring.golden.all_reduce import all_reduce
 from fanin.ring.groups import Plan
+from fanin.ring.random_bits import RandomBits
 
 Float32 = npt.NDArray[np.float32]
 
 
-def exchange(gradients: Sequence[Float32], config: RingConfig, plan: Plan) -> Float32:
+def exchange(
+    gradients: Sequence[Float32], config: RingConfig, plan: Plan, *, seed: int = 1, first_job: int = 0
+) -> Float32:
     """Return the sum that every worker of the plan ends with; ``gradients`` has one vector per worker.
 
+    ``seed`` and ``first_job``, the number of the first round's job, determine the random bits, as ``job_bits``.
     Raises ValueError for another number of gradients, and as ``all_reduce`` does.
     """
-    return _final_vectors(gradients, plan, lambda number, inputs: all_reduce(inputs, config))[0]
+
+    def reduce(number: int, ring: int, inputs: Sequence[Float32]) -> Float32:
+        return all_reduce(inputs, config, bits=job_bits(seed, first_job + number, ring))
+
+    return _final_vectors(gradients, plan, reduce)[0]
+
+
+def exchanges(
+    config: RingConfig, plan: Plan, *, seed: int = 1, first_job: int = 0
+) -> Callable[[Sequence[Float32]], Float32]:
+    """Return a model of exchanges that follow each other, as ``exchange``, to be called for each, in order."""
+    jobs = itertools.count(first_job, len(plan.rounds))
+    return lambda gradients: exchange(gradients, config, plan, seed=seed, first_job=next(jobs))
+
+
+def job_bits(seed: int, job: int, ring: int) -> RandomBits:
+    """Return the random bits of one of the rings of a round, whose job has the number ``job`` in the run."""
+    return RandomBits(derived_seed(seed, job, ring))
 
 
 def data_bytes(gradients: Sequence[Float32], config: RingConfig, plan: Plan) -> list[int]:
@@ -32,7 +55,7 @@ def data_bytes(gradients: Sequence[Float32], config: RingConfig, plan: Plan) -> 
     """
     sizes = [0] * len(plan.rounds)
 
-    def reduce(number: int, inputs: Sequence[Float32]) -> Float32:
+    def reduce(number: int, ring: int, inputs: Sequence[Float32]) -> Float32:
         total, size = _reduce_and_count(inputs, config)
         sizes[number] += size
         return total
@@ -42,11 +65,11 @@ def data_bytes(gradients: Sequence[Float32], config: RingConfig, plan: Plan) -> 
 
 
 def _final_vectors(
-    gradients: Sequence[Float32], plan: Plan, reduce: Callable[[int, Sequence[Float32]], Float32]
+    gradients: Sequence[Float32], plan: Plan, reduce: Callable[[int, int, Sequence[Float32]], Float32]
 ) -> list[Float32]:
     """Return the vector that each node holds at the end.
 
-    ``reduce`` gets the number of a round and the inputs of one of its rings, in order of members.
+    ``reduce`` gets the numbers of a round and of one of its rings, and the ring's inputs in order of members.
     """
     if len(gradients) != plan.workers:
         raise ValueError(f"gradients must be those of {plan.workers} workers, not of {len(gradients)}")
@@ -54,9 +77,9 @@ def _final_vectors(
     zeros = np.zeros_like(vectors[0])
     vectors += [zeros] * (plan.nodes - plan.workers)
     for number, plan_round in enumerate(plan.rounds):
-        for ring in plan_round.rings:
+        for index, ring in enumerate(plan_round.rings):
             inputs = [vectors[node] if node in ring.contributors else zeros for node in ring.members]
-            total = reduce(number, inputs)
+            total = reduce(number, index, inputs)
             for node in ring.receivers:
                 vectors[node] = total
     return vectors

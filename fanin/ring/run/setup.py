@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fanin.base.errors import InputError
-from fanin.codec.facts import CodecConfig, Inceptionn, is_stochastic
+from fanin.codec.facts import CodecConfig, Inceptionn
 from fanin.codec.run.options import PARAMETERS, as_options, optional_configuration
 from fanin.golden.mlp import Mlp
 from fanin.inceptionn.facts import Topology
@@ -135,8 +135,6 @@ def _setup(options: RingOptions, earlier: Earlier | None) -> Setup:
     is_smart = options.system is System.SMART_NIC
     source = source_of(options.data)
     codec = optional_configuration(options.codec, options, group=options.lanes if is_smart else None)
-    if codec is not None and is_stochastic(codec):
-        raise InputError("--rounding stochastic: ring nodes have no random bits; the PyTorch hooks have them")
     link = LinkConfig(gbps=options.link_gbps, **{fault: getattr(options, fault) for fault in FAULTS})
     profile = WorkerProfile(**{name: getattr(options, name) for name in _PROFILE})
     samples = load(source, options.seed)

@@ -46,7 +46,7 @@ class _Ring(ABC):
 
     def golden(self, data: Dataset, epochs: int, state: State) -> State:
         """Train the golden model with the ring's arithmetic."""
-        exchange = self.job.reducer(self.job.config)
+        exchange = self.job.reducer(self.job.config, state.step)
         return train(replace(self.training, epochs=epochs), data, exchange, state=state)
 
     def run(self, data: Dataset, state: State, outputs: Outputs, progress: Progress) -> Result:

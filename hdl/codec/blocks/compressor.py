@@ -34,7 +34,8 @@ class BlockCompressor(wiring.Component):
     ``o`` : Out, packet stream of ``width``
         Compressed frames.
     With stochastic rounding, ``seed`` : In, 32
-        Seed of a frame's random bits, taken with its first word: not 0, which yields only zeros.
+        Seed of the random bits, taken with the first word after a reset: not 0, which yields only zeros. The
+        sequence goes on through all words of all frames.
 
     Parameters
     ----------
@@ -108,10 +109,10 @@ class BlockCompressor(wiring.Component):
                 self._seed(m, word)
 
     def _seed(self, m: Module, word: Any) -> None:
-        """Advance the random bits' register by a word, or start it with a frame's seed."""
-        starts = Signal(init=1)  # the next word is a frame's first
-        following = state_after(word.random, self.words.lanes * RANDOM_BITS)
-        m.d.sync += [starts.eq(self.i.p.last), word.random.eq(Mux(starts, first_state(self.seed), following))]
+        """Advance the random bits' register by a word, or start it with the seed."""
+        started = Signal()
+        next_state = state_after(word.random, self.words.lanes * RANDOM_BITS)
+        m.d.sync += [started.eq(1), word.random.eq(Mux(started, next_state, first_state(self.seed)))]
 
     def _reduced(self, lane: int, present: Any) -> Any:
         """Return the bits of a value that its code depends on, with missing bytes cleared."""

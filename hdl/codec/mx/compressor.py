@@ -22,7 +22,8 @@ class MxCompressor(BlockCompressor):
     ``o`` : Out, packet stream of ``width``
         Compressed frames.
     With stochastic rounding, ``seed`` : In, 32
-        Seed of a frame's random bits, taken with its first word: not 0, which yields only zeros.
+        Seed of the random bits, taken with the first word after a reset: not 0, which yields only zeros. The
+        sequence goes on through all words of all frames.
 
     Parameters
     ----------

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from random import Random
 from typing import Any
 
 import numpy as np
 
-from fanin.codec.facts import Bfp, CodecConfig, Half, Mx, is_stochastic
+from fanin.codec.facts import FLOAT_BITS, Bfp, CodecConfig, Half, Mx, is_stochastic
 from fanin.codec.formats import SCALE_BITS
 from fanin.codec.golden import codecs
+from fanin.codec.golden.rounding import advance
 from fanin.hdl.codec.make import make_compressor, make_decompressor
 from tests.hdl.stream.frames import beats
 from tests.support import simulate
@@ -71,6 +73,13 @@ def encoded(frame: bytes, config: CodecConfig, seed: int = 1) -> bytes:
     return codecs.encode(_values(frame), config, seed)
 
 
+def encoded_in_sequence(sent: Sequence[bytes], config: CodecConfig, width: int, seed: int) -> list[bytes]:
+    """The golden model's streams of frames that one sequence of random bits serves, whole words of it each."""
+    words = accumulate([-(-len(frame) * 8 // width) for frame in sent], initial=0)
+    seeds = [advance(seed, number * width // FLOAT_BITS) for number in words]
+    return [encoded(frame, config, own) for frame, own in zip(sent, seeds, strict=False)]
+
+
 def decoded(frame: bytes, config: CodecConfig) -> bytes:
     """The values that the golden model returns of a frame."""
     return codecs.roundtrip(_values(frame), config).astype("<f4").tobytes()[: len(frame)]
@@ -95,24 +104,20 @@ def compress(
     *,
     stall: float = 0.0,
     seed: int | None = None,
-    seeds: Sequence[int] = (),
+    rounding_seed: int = 1,
 ) -> dict[str, list[tuple[int, Any]]]:
-    """Send frames through a compressor. ``seeds``: those of the frames, for stochastic rounding."""
+    """Send frames through a compressor. ``rounding_seed``: that of its random bits, for stochastic rounding."""
     dut = make_compressor(config, width)
     words = sum(-(-len(encoded(frame, config)) * 8 // width) for frame in sent)
     drive = {"i": list(beats(sent, width, errors=None))}
 
-    async def give_seeds(ctx: Any) -> None:
-        """Each frame's seed is at the port only until its first word is taken."""
-        left, first = list(seeds), True
-        while True:
-            ctx.set(dut.seed, left[0] if first and left else 0)
-            _, _, valid, ready, last = await ctx.tick().sample(dut.i.valid, dut.i.ready, dut.i.p.last)
-            if valid and ready:
-                left = left[first:]
-                first = bool(last)
+    async def give_seed(ctx: Any) -> None:
+        """The seed is at the port only until the first word is taken."""
+        ctx.set(dut.seed, rounding_seed)
+        await ctx.tick().until(dut.i.valid & dut.i.ready)
+        ctx.set(dut.seed, 0)
 
-    processes = [give_seeds] if is_stochastic(config) else []
+    processes = [give_seed] if is_stochastic(config) else []
     return simulate(dut, drive=drive, collect={"o": words}, stall=stall, seed=seed, processes=processes)
 
 

@@ -18,6 +18,7 @@ from tests.hdl.codec.block_bench import (
     decoded,
     decompress,
     encoded,
+    encoded_in_sequence,
     errors_of,
     gradients,
     latencies,
@@ -60,14 +61,13 @@ def test_compressor_gives_the_golden_bytes(config, width, stall):
 
 @pytest.mark.parametrize("stall", [0.4, *slow(0.0)])
 @pytest.mark.parametrize(("config", "width"), STOCHASTIC, ids=str)
-def test_random_bits_begin_with_the_seed_of_each_frame(config, width, stall):
-    """The seed is at the port only until a frame's first word is taken."""
+def test_random_bits_begin_with_the_seed_and_go_on_from_frame_to_frame(config, width, stall):
     seed = new_seed()
     rng = random.Random(seed)
     sent = [words(rng, 200), *random_frames(rng, 3, words), bytes(4), words(rng, 5)]
-    seeds = [rng.randrange(1, 1 << 32) for _ in sent]
-    log = compress(config, width, sent, stall=stall, seed=seed, seeds=seeds)
-    expected = [encoded(frame, config, own) for frame, own in zip(sent, seeds, strict=True)]
+    first = rng.randrange(1, 1 << 32)
+    log = compress(config, width, sent, stall=stall, seed=seed, rounding_seed=first)
+    expected = encoded_in_sequence(sent, config, width, first)
     assert frames(payload for _, payload in log["o"]) == expected
 
 

@@ -17,6 +17,7 @@ from tests.hdl.codec.block_bench import (
     compress,
     decompress,
     encoded,
+    encoded_in_sequence,
     errors_of,
     gradients,
     latencies,
@@ -47,15 +48,15 @@ def test_compressor_gives_the_golden_bytes(config, width, stall):
 
 @pytest.mark.parametrize("stall", [0.0, *slow(0.4)])  # without stalls, frames wait while blocks are completed
 @pytest.mark.parametrize(("config", "width"), STOCHASTIC, ids=str)
-def test_random_bits_begin_with_the_seed_of_each_frame(config, width, stall):
-    """The seed is at the port only until a frame's first word is taken; all bits of a long frame count."""
+def test_random_bits_begin_with_the_seed_and_go_on_from_frame_to_frame(config, width, stall):
+    """All bits of a long frame count."""
     seed = new_seed()
     rng = random.Random(seed)
     sent = [gradients(rng, count, specials=0) for count in (33, 41, 150)]
     sent += [*random_frames(rng, 3, runs), bytes(4), gradients(rng, 5, specials=0)]
-    seeds = [rng.randrange(1, 1 << 32) for _ in sent]
-    log = compress(config, width, sent, stall=stall, seed=seed, seeds=seeds)
-    expected = [encoded(frame, config, own) for frame, own in zip(sent, seeds, strict=True)]
+    first = rng.randrange(1, 1 << 32)
+    log = compress(config, width, sent, stall=stall, seed=seed, rounding_seed=first)
+    expected = encoded_in_sequence(sent, config, width, first)
     assert frames(payload for _, payload in log["o"]) == expected
 
 

@@ -16,6 +16,7 @@ from fanin.host.driver import AsyncRegisterDriver
 from fanin.ring.driver import RingDriver, RingMember, RingStatus
 from fanin.ring.facts import RingConfig
 from fanin.ring.golden.all_reduce import all_reduce
+from fanin.ring.random_bits import RandomBits
 from fanin.sim.rtl.memory import ReadMemory
 from fanin.sim.rtl.stalls import Side, Stalls
 from tests.hdl.aggregation.bench import beats_of
@@ -67,7 +68,8 @@ class Memory:
     def check(self, vectors: list[Vector], config: RingConfig) -> None:
         """The vectors have become their sums, and nothing else has changed."""
         expected = bytearray(self.before)
-        self._put(expected, vectors, [all_reduce(vector.gradients, config) for vector in vectors])
+        bits = RandomBits()
+        self._put(expected, vectors, [all_reduce(vector.gradients, config, bits=bits) for vector in vectors])
         wrong = [at for at in range(BYTES) if self.content[at] != expected[at]]
         assert not wrong, f"{len(wrong)} bytes are wrong, from {wrong[0]:#x} on"
 

@@ -9,11 +9,13 @@ from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import Out
 
-from fanin.codec.facts import Bfp, Inceptionn, Mode
+from fanin.codec.facts import Bf16, Bfp, Inceptionn, Mode, Mx
+from fanin.codec.formats import Element, Rounding
 from fanin.hdl.ring.engine import RingEngine, RingEvents
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.ring.facts import RingConfig
+from fanin.ring.random_bits import RandomBits
 from tests.hdl.ring.bench import ADDRESS_WIDTH, HALTED, Memory, vectors
 from tests.support import new_seed, simulate, slow
 
@@ -70,8 +72,9 @@ def run(parameters, nodes, counts, *, codec=None, stall=0.2, latency=5):
         memory.fill(n, posts)
 
     async def host(ctx):
-        for engine in ring.engine:
-            ctx.set(engine.settings, {"bound": getattr(codec, "bound", 0), "mode": getattr(codec, "mode", 0)})
+        settings = {"bound": getattr(codec, "bound", 0), "mode": getattr(codec, "mode", 0)}
+        for n, engine in enumerate(ring.engine):
+            ctx.set(engine.settings, settings | {"seed": RandomBits().node_seed(n)})
         for vector in posts:
             for valid in 1, 0:
                 for engine in ring.engine:
@@ -104,6 +107,8 @@ def run(parameters, nodes, counts, *, codec=None, stall=0.2, latency=5):
         pytest.param(3, Inceptionn(bound=10, mode=Mode.PUBLISHED), marks=pytest.mark.slow),
         pytest.param(4, Bfp(block=4, mantissa=3), marks=pytest.mark.slow),
         pytest.param(5, None, marks=pytest.mark.slow),
+        pytest.param(2, Bf16(Rounding.STOCHASTIC), marks=pytest.mark.slow),
+        pytest.param(4, Mx(Element.E2M1, 16, Rounding.STOCHASTIC), marks=pytest.mark.slow),
     ],
 )
 def test_every_engine_ends_with_the_golden_sum_and_touches_nothing_else(nodes, codec):

@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from fanin.base.errors import InputError
 from fanin.codec.facts import Bf16, Bfp, Codec, Inceptionn, Mx
-from fanin.codec.formats import Element, Rounding
+from fanin.codec.formats import Element
 from fanin.hdl.emit import flat_ports
 from fanin.hdl.ring.node import RingNode
 from fanin.hdl.ring.registers import IDENTITY, VERSION, Failure
@@ -236,11 +235,6 @@ def test_the_driver_refuses_a_node_of_another_codec(codec, name, value):
     driver.check_identity([*good, blocks])
     with pytest.raises(ValueError, match=f"the node's {name} must be"):
         driver.check_identity([*good, blocks | {name: value}])
-
-
-def test_a_node_has_no_random_bits():
-    with pytest.raises(InputError, match="ring nodes have no random bits; rounding must be nearest"):
-        RingNode(config=replace(SMALL, codec=Bf16(Rounding.STOCHASTIC)))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from fanin.codec.golden import bfp
 from fanin.codec.golden.samples import samples
 from fanin.evaluation.bench import codec as bench
 from fanin.sim.codec import cosim as codec
-from fanin.sim.codec.cosim import CodecRtl, decode_frame, encode_frame, make_frames
+from fanin.sim.codec.cosim import CodecRtl, decode_frame, encode_frame, encode_frames, make_frames
 from fanin.sim.cosim.stream_file import StreamRun
 
 CONFIGS = [Inceptionn(6, Mode.PUBLISHED, 16), Inceptionn(), Bfp(8, 4), Bfp(8, 7, 5, 8)]
@@ -33,7 +33,7 @@ class _Numpy:
         if lengths:
             out = [decode_frame(f, n, config) for f, n in zip(frames, lengths, strict=True)]
         else:
-            out = [encode_frame(frame, config) for frame in frames]
+            out = encode_frames(frames, config, 64)
         out = [self.fault(frame) for frame in out]
         taken = np.arange(sum(-(-len(frame) // 64) for frame in frames), dtype=np.uint32)
         return StreamRun(out, np.zeros(len(out), dtype=np.bool_), taken, taken + self.latency, 0.5)

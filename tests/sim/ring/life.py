@@ -17,6 +17,7 @@ from fanin.job import worker_endpoint
 from fanin.ring.driver import RingDriver, RingFindings, RingMember, RingNicDriver, RingStatus
 from fanin.ring.facts import RingConfig
 from fanin.ring.golden.all_reduce import all_reduce
+from fanin.ring.random_bits import RandomBits
 from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.switch.forward import Forwarder
@@ -26,6 +27,7 @@ PATIENT = {"timeout": 2000, "retries": 200}  # of a job that must not
 KEPT = 400  # frames that may come again
 GUARD = 0xA5
 REGISTERS = ("own_mac", "previous_mac", "next_mac", "timeout", "retries", "count", "address", "watch")
+REGISTERS += ("rounding_seed",)
 #: What is wrong in a job; every node that completes a vector nevertheless has its golden sum.
 ERRORS = ("none", "rank", "each itself first", "nodes", "count", "silent", "swapped")
 MEMORY = "memory"  # the error of a job in which a read or a write is answered with an error
@@ -60,12 +62,14 @@ class Job:
     counts: list[int]
     gradients: dict[int, list[Any]]
     error: str
+    seed: int  # of its random bits
     posts: Counter[int] = field(default_factory=Counter)  # by node, since its last start or stop
 
     def sums(self, config: RingConfig) -> list[Any]:
         """Golden sums of the vectors."""
         each = zip(*(self.gradients[node] for node in self.ring), strict=True)
-        return [all_reduce(list(vectors), config) for vectors in each]
+        bits = RandomBits(self.seed)
+        return [all_reduce(list(vectors), config, bits=bits) for vectors in each]
 
 
 class LifeHosts:
@@ -182,7 +186,7 @@ class LifeHosts:
             rng.choice([1, rng.randrange(1, 200), rng.randrange(1, most)]) for _ in range(rng.randrange(1, 5))
         ]
         gradients = {n: [self._values.standard_normal(c).astype(np.float32) for c in counts] for n in ring}
-        return Job(ring, counts, gradients, error)
+        return Job(ring, counts, gradients, error, rng.randrange(1, 1 << 32))
 
     def _addresses(self, counts: list[int]) -> list[int]:
         words = np.cumsum([1, *(self._config.words(count) + 1 for count in counts)])
@@ -209,7 +213,9 @@ class LifeHosts:
         elif job.error == "swapped" and wrong:
             macs = [*reversed(macs)]
             rank = macs.index(worker_endpoint(node).mac)
-        return RingMember(id=self._number % 256, macs=macs, rank=rank, **(times or QUICK))
+        return RingMember(
+            id=self._number % 256, macs=macs, rank=rank, bits=RandomBits(job.seed), **(times or QUICK)
+        )
 
     def _noise(self, program: HostProgram, most: int, *, settings: bool = True) -> int:
         """Writes of any registers but commands, and posts that must be refused; how many of these.

@@ -7,10 +7,11 @@ import pytest
 
 from fanin.base.errors import InputError
 from fanin.codec.facts import Bf16, Bfp, Fp16, Inceptionn, Mx
-from fanin.codec.formats import Element
+from fanin.codec.formats import Element, Rounding
 from fanin.link import LinkConfig
 from fanin.ring.facts import RingConfig
 from fanin.ring.golden import all_reduce
+from fanin.ring.random_bits import RandomBits
 from fanin.sim.ring.cosim import RingCosim
 from fanin.sim.ring.loss import RingLoss
 from fanin.sim.ring.time import RingTime
@@ -23,11 +24,12 @@ SIZES = {"lanes": 8, "frame_words": 16, "slice_frames": 20, "buffer_frames": 32,
 BAD = LinkConfig(drop=0.01, duplicate=0.01, reorder=0.01, corrupt=0.01)
 TIMEOUT = 3000  # cycles
 LOSSY_RUNS = 6
+RANDOM = Mx(Element.E2M3, 64, Rounding.STOCHASTIC)  # a block is 8 words
 
 
 @pytest.fixture(
     scope="module",
-    params=[None, Bfp(4, 7, 5, 8), *slow(Bfp(), Mx(), Mx(Element.E2M1, 16), Bf16(), Fp16())],
+    params=[None, Bfp(4, 7, 5, 8), *slow(Bfp(), Mx(), Mx(Element.E2M1, 16), Bf16(), Fp16(), RANDOM)],
     ids=str,
 )
 def cosim(request):
@@ -43,8 +45,9 @@ def vectors(rng, counts, nodes=NODES):
 def check(run, given, config):
     assert not run.failed
     assert run.intact
+    bits = RandomBits()
     for number, own in enumerate(zip(*given, strict=True)):
-        expected = all_reduce.all_reduce(own, config).view(np.uint32)
+        expected = all_reduce.all_reduce(own, config, bits=bits).view(np.uint32)
         for sums in run.sums:
             np.testing.assert_array_equal(sums[number].view(np.uint32), expected)
 

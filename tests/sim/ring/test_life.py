@@ -14,7 +14,7 @@ from fanin.sim.ring.cosim import RingCosim
 from tests.hdl.ring.faulty_node import BAD, FaultyRingNode
 from tests.sim.ring import test_nic
 from tests.sim.ring.life import LateSwitch, LifeHosts
-from tests.sim.ring.test_cosim import NODES, SIZES  # the same builds serve both
+from tests.sim.ring.test_cosim import NODES, RANDOM, SIZES  # the same builds serve both
 from tests.support import new_seed, slow
 
 pytestmark = pytest.mark.verilator
@@ -28,7 +28,7 @@ CONFIG = RingConfig(**SIZES)
 
 
 @pytest.mark.parametrize(("network", "rounds"), [("good", 3), *slow(("good", 150), ("bad", 150))])
-@pytest.mark.parametrize("codec", [None, *slow(Bfp(4, 7, 5, 8))], ids=str)
+@pytest.mark.parametrize("codec", [None, *slow(Bfp(4, 7, 5, 8), RANDOM)], ids=str)
 def test_nothing_of_a_job_reaches_the_next(codec, network, rounds):
     config = RingConfig(codec=codec, **SIZES)
     cluster = RingCosim(config, nodes=NODES, quiet=True)._cluster

@@ -1,10 +1,16 @@
-"""Engines that share a vector: each stripe is an all-reduce of its own."""
+"""Random bits of the nodes; engines that share a vector: each stripe is an all-reduce of its own."""
 
 import numpy as np
 import pytest
 
+from fanin.codec.facts import Bf16, Fp16, Mx
+from fanin.codec.formats import Element, Rounding
+from fanin.codec.golden.codecs import RoundTrips
+from fanin.codec.golden.rounding import derived_seed
+from fanin.golden import fp32
 from fanin.ring.facts import RingConfig
 from fanin.ring.golden.all_reduce import all_reduce, striped
+from fanin.ring.random_bits import RandomBits
 
 CONFIG = RingConfig(lanes=8)
 
@@ -27,3 +33,33 @@ def test_a_vector_may_have_fewer_words_than_there_are_engines():
 def test_vectors_that_are_not_alike_or_empty_are_refused(sizes):
     with pytest.raises(ValueError, match=r"gradients must have one length|at least one array"):
         striped([np.zeros(size, np.float32) for size in sizes], CONFIG, 4)
+
+
+CODECS = [Mx(Element.E2M1, 16, Rounding.STOCHASTIC), Bf16(Rounding.STOCHASTIC), Fp16(Rounding.STOCHASTIC)]
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 5])
+@pytest.mark.parametrize("codec", CODECS, ids=str)
+def test_each_node_uses_up_one_sequence_in_the_order_in_which_it_sends(codec, nodes):
+    """Beside it, nodes that send in turn: in step t, node r sends slice r - t, as its NIC does."""
+    config, seed = RingConfig(lanes=8, frame_words=2, slice_frames=2, buffer_frames=4, codec=codec), 77
+    rng, bits = np.random.default_rng(5), RandomBits(seed)
+    senders = [RoundTrips(codec, derived_seed(seed, node)) for node in range(nodes)]
+    for count in (1000, 7, 32 * nodes + 1):  # the sequences go on from one vector to the next
+        given = [rng.normal(0, 1, count).astype(np.float32) for _ in range(nodes)]
+        end = config.padded_values(count, nodes)
+        padded = [np.pad(own, (0, end - count)) for own in given]
+        expected = np.empty(end, np.float32)
+        for segment in config.segments(count, nodes):
+            parts = [slice(8 * part.start, 8 * (part.start + part.words)) for part in segment]
+            held = [padded[node][parts[node]] for node in range(nodes)]  # what each node sends next
+            for step in range(1, nodes + 1):
+                arriving = [senders[node](held[node]) for node in range(nodes)]
+                for node in range(nodes):
+                    own = padded[node][parts[(node - step) % nodes]]
+                    held[node] = fp32.add(arriving[node - 1], own)
+            for node in range(nodes):  # in its last step it has sent a total
+                expected[parts[(node + 1) % nodes]] = arriving[node]
+        found = all_reduce(given, config, bits=bits)
+        np.testing.assert_array_equal(found, expected[:count])
+    assert not np.array_equal(all_reduce(given, config, bits=RandomBits(seed)), found)

@@ -35,7 +35,7 @@ def test_what_has_no_rounding_is_numpys_sum(levels):
 def test_all_workers_end_with_the_same_bits(codec, levels):
     config, plan = config_of(CODECS[codec]), Groups(3, 3, *levels).plan
     given = gradients_of(9)
-    held = groups._final_vectors(given, plan, lambda number, own: all_reduce(own, config))
+    held = groups._final_vectors(given, plan, lambda number, ring, own: all_reduce(own, config))
     assert {values.tobytes() for values in held[: plan.workers]} == {
         groups.exchange(given, config, plan).tobytes()
     }

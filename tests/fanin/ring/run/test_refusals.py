@@ -54,7 +54,6 @@ def test_the_runs_of_other_commands_are_left_alone(capsys, tmp_path):
         ("--codec bfp --mantissa 2", "mantissa must be 3 to 15 bits, not 2"),
         ("--codec bfp --block 5", "block must be one of 4, 8, 16, 32, 64, not 5"),
         ("--codec mx --block 8", "block must be one of 16, 32, 64, not 8"),
-        ("--codec mx --rounding stochastic", "--rounding stochastic: ring nodes have no random bits"),
         ("--outstanding 0", "outstanding must be in [1, 8], not 0"),
         ("--outstanding 9", "outstanding must be in [1, 8], not 9"),
         ("--outstanding 2 --overlap none", "outstanding must be 1 without overlap, not 2"),

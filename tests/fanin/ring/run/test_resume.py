@@ -11,7 +11,10 @@ from fanin.sim.ring import train_cosim
 from tests.fanin.ring.run.runs import FILES, RTL, SMALL, STEPS, refused, run, run_json, state_of
 
 
-@pytest.mark.parametrize("codec", ["", "--codec bfp --block 8", "--codec inceptionn --bound 0.015625"])
+@pytest.mark.parametrize(
+    "codec",
+    ["", "--codec bfp --block 8", "--codec inceptionn --bound 0.015625", "--codec bf16 --rounding stochastic"],
+)
 def test_a_resumed_run_ends_as_the_whole_one(capsys, tmp_path, codec):
     whole = run_json(capsys, tmp_path / "whole", f"{SMALL} --seed 3 {codec}")
     run_json(capsys, tmp_path / "first", f"{SMALL} --seed 3 --epochs 1 {codec}")
@@ -23,6 +26,14 @@ def test_a_resumed_run_ends_as_the_whole_one(capsys, tmp_path, codec):
     for mine, theirs in zip(rest["epochs"], whole["epochs"][1:], strict=True):
         assert {**mine, "simulated_seconds": 0} == {**theirs, "simulated_seconds": 0}
     assert rest["distance"] == whole["distance"]
+
+
+def test_random_bits_of_groups_go_on_where_the_first_run_ended(capsys, tmp_path):
+    given = f"{SMALL} --nodes 4 --groups 2x2 --codec mx --element e2m1 --rounding stochastic"
+    run_json(capsys, tmp_path / "whole", f"{given} --epochs 2")
+    run_json(capsys, tmp_path / "first", f"{given} --epochs 1")
+    run_json(capsys, tmp_path / "rest", f"--resume {tmp_path / 'first'} --epochs 2 --on model")
+    assert state_of(tmp_path / "rest").equals(state_of(tmp_path / "whole"))
 
 
 def test_a_run_is_resumed_in_its_own_folder_with_the_same_options(capsys, tmp_path):

@@ -47,14 +47,6 @@ def test_the_sum_is_the_golden_models(gradients, tmp_path, capsys, options, code
     assert set(found["seconds"]) == {"model"}
 
 
-def test_stochastic_rounding_has_no_rtl(gradients, capsys):
-    paths, _ = gradients
-    options = ["--codec", "mx", "--rounding", "stochastic"]
-    assert main(["ring", "run", *paths, "--on", "rtl", *options]) == 2
-    message = "codec mx, e4m3, block 32, stochastic: ring nodes have no random bits; rounding must be nearest"
-    assert capsys.readouterr().err == f"fanin: error: {message}\n"
-
-
 @pytest.mark.verilator
 @pytest.mark.end_to_end
 def test_nodes_in_rtl_have_the_golden_sum(gradients, tmp_path, capsys):
