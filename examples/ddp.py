@@ -20,6 +20,7 @@ parser = argparse.ArgumentParser(description="Train a classifier of digits on to
 parser.add_argument("--backend", default="fanin", help="of init_process_group (default: fanin)")
 parser.add_argument("--steps", type=int, default=20)
 parser.add_argument("--batch", type=int, default=32, help="samples of a rank in a step (default: 32)")
+parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of all parameters")
 parser.add_argument("--save", metavar="FILE", help="keep the trained parameters, as torch.save does")
 arguments = parser.parse_args()
 
@@ -28,11 +29,12 @@ dist.init_process_group(arguments.backend)
 rank, ranks = dist.get_rank(), dist.get_world_size()
 
 pixels, digits = load_digits(return_X_y=True)
-images = torch.tensor(pixels / 16, dtype=torch.float32)[rank::ranks]  # a share of the samples
+dtype = getattr(torch, arguments.dtype)
+images = torch.tensor(pixels / 16, dtype=dtype)[rank::ranks]  # a share of the samples
 labels = torch.tensor(digits)[rank::ranks]
 
 torch.manual_seed(0)
-network = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
+network = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10)).to(dtype)
 model = DistributedDataParallel(network)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
@@ -42,7 +44,7 @@ for step in range(1, arguments.steps + 1):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    mean = loss.detach().clone()
+    mean = loss.detach().float()
     dist.all_reduce(mean)
     if rank == 0:
         print(f"step {step:3}: loss {mean.item() / ranks:.4f}", flush=True)

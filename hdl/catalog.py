@@ -161,10 +161,10 @@ def _own_preset(presets: Mapping[str, Any], config: GlmConfig) -> Parameters:
 
 def _ring_parameters(config: GlmConfig) -> Parameters:
     formats = vars(Bfp()) | {"block": 0, "element": Mx().element}  # a block of 0 is the codec's default
-    return _own_preset(RING_PRESETS, config) | {"codec": Codec.NONE} | formats
+    return _own_preset(RING_PRESETS, config) | {"codec": Codec.NONE, "tensor": Codec.NONE} | formats
 
 
-def _ring_config(*, codec: Codec, element: Element, **parameters: int) -> RingConfig:
+def _ring_config(*, codec: Codec, tensor: Codec, element: Element, **parameters: int) -> RingConfig:
     bfp = {name: parameters.pop(name) for name in vars(Bfp())}
     block: dict[str, Any] = {"block": bfp["block"]} if bfp["block"] else {}
     chosen: CodecConfig | None = None
@@ -177,7 +177,8 @@ def _ring_config(*, codec: Codec, element: Element, **parameters: int) -> RingCo
             chosen = Mx(element=element, **block)
         case Codec.BF16 | Codec.FP16:
             chosen = CONFIGS[codec]()
-    return RingConfig(**parameters, codec=chosen)
+    values: Any = None if tensor is Codec.NONE else CONFIGS[tensor]()
+    return RingConfig(**parameters, codec=chosen, tensor=values)
 
 
 def _ring_node(**settings: Any) -> RingNode:

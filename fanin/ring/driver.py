@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fanin.codec.facts import FLOAT_BITS, Inceptionn, is_stochastic
+from fanin.codec.facts import Inceptionn, is_stochastic
 from fanin.hdl.ring.registers import (
     ACK_DELAY,
     DIFFERS,
@@ -174,8 +174,9 @@ class RingDriver(BaseDriver):
 
         The vector is reduced when all engines' nodes are ``finished``.
         """
+        size = self.config.value_bytes
         return [
-            self.post(address + FLOAT_BITS // 8 * stripe.start, stripe.count) if stripe.count else self.batch()
+            self.post(address + size * stripe.start, stripe.count) if stripe.count else self.batch()
             for stripe in self.config.stripes(count, engines)
         ]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from fanin.base.limits import check_address_width
-from fanin.codec.facts import FLOAT_BITS, Codec, CodecConfig
+from fanin.codec.facts import FLOAT_BITS, Bf16, Codec, CodecConfig, Fp16
 from fanin.wire.fields import field_bits
 from fanin.wire.link import FRAME_COUNTS, MAX_FRAMES
 from fanin.wire.ring import RING
@@ -21,6 +21,9 @@ MIN_NODES = 2
 MAX_NODES = (1 << field_bits(RING, "nodes")) - 1
 LANES = (2, 4, 8, 16)
 MAX_FRAME_WORDS = 128
+MIN_TENSOR_LANES = 8
+#: Formats of the values in memory, in the order of their numbers in headers and registers.
+TENSORS: dict[str, Bf16 | Fp16 | None] = {"fp32": None, "bf16": Bf16(), "fp16": Fp16()}
 MAX_MEMORY_WORDS = 1 << 14
 
 
@@ -56,6 +59,8 @@ class RingConfig:
       help a memory slower than the lanes: a segment's first half only reads words, its second half also stores
       them.
     - ``codec``: codec on the link, if any.
+    - ``tensor``: format of the values in memory, ``Bf16()`` or ``Fp16()``, which are added in binary32 and
+      rounded once; None: binary32.
 
     The defaults are those of a 100 Gb/s node with frames of 4 KiB.
     """
@@ -68,6 +73,7 @@ class RingConfig:
     address_width: int = 40
     memory_words: int = 0
     codec: CodecConfig | None = None
+    tensor: Bf16 | Fp16 | None = None
 
     def __post_init__(self) -> None:
         if self.lanes not in LANES:
@@ -88,6 +94,10 @@ class RingConfig:
         check_address_width(self.address_width)
         if self.memory_words not in range(MAX_MEMORY_WORDS + 1):
             raise ValueError(f"memory_words must be 0 to {MAX_MEMORY_WORDS}, not {self.memory_words!r}")
+        if self.tensor not in TENSORS.values():
+            raise ValueError(f"tensor must be none, bf16 or fp16, rounded to nearest, not {self.tensor}")
+        if self.tensor and self.lanes < MIN_TENSOR_LANES:
+            raise ValueError(f"lanes must be at least {MIN_TENSOR_LANES} with a tensor, not {self.lanes}")
         if self.codec is not None:
             self.codec.check_frame(lanes=self.lanes, frame_values=self.frame_values)
 
@@ -98,8 +108,38 @@ class RingConfig:
 
     @property
     def width(self) -> int:
-        """Bits of a word, and of the data of MAC and memory."""
+        """Bits of a word of binary32 values, and of the MAC's data."""
         return self.lanes * FLOAT_BITS
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of a value in memory."""
+        return (self.tensor.code_bits if self.tensor else FLOAT_BITS) // 8
+
+    @property
+    def word_bytes(self) -> int:
+        """Bytes of a word in memory."""
+        return self.lanes * self.value_bytes
+
+    @property
+    def memory_width(self) -> int:
+        """Bits of memory's port: a word."""
+        return 8 * self.word_bytes
+
+    @property
+    def tensor_name(self) -> str:
+        """Name of the values' format in memory, a key of ``TENSORS``."""
+        return str(self.tensor.kind) if self.tensor else "fp32"
+
+    @property
+    def frame_codec(self) -> CodecConfig | None:
+        """Codec of frames of own values and of totals: without a codec, the tensor's format, which is exact."""
+        return self.codec or self.tensor
+
+    @property
+    def has_plain_sums(self) -> bool:
+        """Whether partial sums travel in binary32 beside frames of 16-bit values."""
+        return self.tensor is not None and self.codec is None
 
     @property
     def frame_values(self) -> int:
@@ -157,6 +197,12 @@ class RingConfig:
             size = remaining if remaining <= self.slice_words else min(self.slice_words, -(-remaining // 2))
             yield [Slice(start + c * size, size) for c in range(nodes)]
             start += nodes * size
+
+
+def check_binary32(config: RingConfig) -> None:
+    """Raise ValueError for nodes of 16-bit tensors, which the caller's hosts do not serve."""
+    if config.tensor:
+        raise ValueError(f"tensor must be None, not {config.tensor}: the hosts have binary32 values")
 
 
 #: Named sizes, without a codec: ``tiny`` for tests, ``u280`` for a 100 Gb/s card, ``prototype`` for the 40 Gb/s

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.codec.facts import SPECIAL_EXPONENT
-from fanin.codec.golden import half
 from fanin.golden import scaled
-from fanin.ring.golden.all_reduce import padded_to_words, slice_total, slices_by_owner
+from fanin.ring.facts import TENSORS
+from fanin.ring.golden.all_reduce import codes_of, padded_to_words, slice_total, slices_by_owner, values_of
 from fanin.ring.random_bits import RandomBits
 from fanin.torch.halves import HalfFormat, UInt16
 from fanin.torch.options import Options
@@ -23,9 +23,9 @@ Vector = npt.NDArray[Any]  # float32, or codes of 16 bits
 
 
 class Sum(NamedTuple):
-    """Sum of all ranks' vectors, and its time in RTL; None without RTL."""
+    """Sum of all ranks' vectors, with the type of their elements, and its time in RTL; None without RTL."""
 
-    values: Float32
+    values: Vector
     seconds: float | None
 
 
@@ -34,6 +34,9 @@ class Adder(Protocol):
 
     def all_reduce(self, vector: Float32) -> Sum:
         """Return the sum. Raises RuntimeError as gloo does, DistBackendError for a failure at rank 0."""
+
+    def all_reduce_halves(self, codes: UInt16, form: HalfFormat) -> Sum:
+        """Return the codes of the sum of 16-bit values, rounded once; only rings add them. Raises as above."""
 
     def close(self) -> None:
         """End the processes that it has started."""
@@ -44,28 +47,31 @@ class GoldenRing:
 
     def __init__(self, options: Options, wire: Wire):
         self._config, self._wire = options.ring, wire
-        self._bits = RandomBits()
-        self._send = self._bits.sender(options.codec)
+        self._bits = {tensor: RandomBits() for tensor in TENSORS.values()}  # a node of its own for each format
 
     def all_reduce(self, vector: Float32) -> Sum:
         """Return the sum of :func:`fanin.ring.golden.all_reduce.all_reduce`."""
-        return Sum(self._reduce(vector, self._total), None)
+        return Sum(self._sum(vector, None), None)
 
-    def all_reduce_halves(self, codes: UInt16, form: HalfFormat, divisor: int) -> UInt16:
-        """Return the codes of the sum of values of 16 bits, divided by ``divisor``.
+    def all_reduce_halves(self, codes: UInt16, form: HalfFormat) -> Sum:
+        """Return the codes of the sum of 16-bit values.
 
         Only codes travel between ranks. The owner of a slice adds in binary32, in the ring's order and with the
-        codec on its hops, divides, and rounds once.
+        codec on its hops, and rounds once.
         """
+        return Sum(self._sum(codes, form), None)
 
-        def total(words: UInt16, start: int) -> UInt16:
-            sums = self._total(half.decompress(words, form), start)
-            return half.compress(sums / np.float32(divisor), form)
+    def _sum(self, vector: Vector, tensor: HalfFormat | None) -> Vector:
+        bits = self._bits[tensor]
+        send = bits.sender(self._config.codec)
 
-        return self._reduce(codes, total)
+        def total(words: Vector, start: int) -> Vector:
+            sums = slice_total(values_of(words, tensor), self._wire.rank, start, send)
+            return codes_of(sums, tensor)
 
-    def _total(self, words: Float32, start: int) -> Float32:
-        return slice_total(words, self._wire.rank, start, self._send)
+        result = self._reduce(vector, total)
+        bits.values += self._config.padded_values(vector.size, self._wire.size)
+        return result
 
     def _reduce(self, vector: Vector, total: Callable[[Vector, int], Vector]) -> Vector:
         """Return the totals of all slices.
@@ -82,7 +88,6 @@ class GoldenRing:
         words = np.stack([part.view(vector.dtype) for part in received_parts])
         own = owned_slices[wire.rank]
         parts = [total(words[:, part], slice_.start) for slice_, part in zip(own, _packed(own), strict=True)]
-        self._bits.values += padded.size
         totals = np.concatenate(parts)
         for slices, part in zip(owned_slices, wire.all_gather(totals.view(np.uint8)), strict=True):
             received = part.view(vector.dtype)
@@ -114,6 +119,10 @@ class GoldenSwitch:
             return Sum(scaled.not_finite(vector.size), None)
         contributions = wire.all_gather(scaled.integers(vector, exponent, wire.size))
         return Sum(scaled.floats(np.sum(contributions, axis=0, dtype=np.int32), exponent, wire.size), None)
+
+    def all_reduce_halves(self, codes: UInt16, form: HalfFormat) -> Sum:
+        """Raise NotImplementedError: options say that a switch does not add halves."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Do nothing."""

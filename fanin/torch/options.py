@@ -81,8 +81,8 @@ class Options:
 
     @property
     def adds_halves(self) -> bool:
-        """True if the hardware adds bfloat16 and float16 tensors; only the ring's golden model does."""
-        return self.run is Run.GOLDEN and self.collective is Collective.RING
+        """True if the hardware adds bfloat16 and float16 tensors, as a ring does."""
+        return self.collective is Collective.RING
 
     @property
     def max_ranks(self) -> int:

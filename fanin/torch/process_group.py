@@ -285,19 +285,12 @@ class FaninGroup(ProcessGroup):
         return self._sum(name, values.size, values) / np.float32(divisor)
 
     def _reduce_halves(self, name: str, codes: UInt16, form: HalfFormat, divisor: int) -> UInt16:
-        """Return the codes of the ranks' sum, divided by ``divisor``.
-
-        Without a codec the recorded time is that of a vector of as many bytes, two values in a float32.
-        """
-        assert isinstance(self._adder, GoldenRing)
-        total = self._adder.all_reduce_halves(codes, form, divisor)
-        words = (
-            np.zeros(-(-codes.size // 2), np.float32)
-            if self.options.codec is None
-            else half.decompress(codes, form)
-        )
-        self.log.add_nics(name, codes.size, words, None)
-        return total
+        """Return the codes of the ranks' sum, rounded by the NICs, or of the mean, divided and rounded here."""
+        total = self._adder.all_reduce_halves(codes, form)
+        self.log.add_nics(name, codes.size, half.decompress(codes, form), total.seconds, tensor=form)
+        if divisor == 1:
+            return total.values
+        return half.compress(half.decompress(total.values, form) / np.float32(divisor), form)
 
     def _move(self, name: str, count: int, values: Float32) -> Float32:
         """Return the values of the only rank whose ``values`` are not all zero, bit for bit.

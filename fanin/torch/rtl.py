@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch.distributed as dist
@@ -14,16 +15,17 @@ from fanin.sim.network import NetworkConfig
 from fanin.sim.ring.service import Nodes, RingService
 from fanin.sim.switch.allreduce import allreduce
 from fanin.sim.switch.make import make_switch
-from fanin.torch.adders import Float32, Sum
+from fanin.torch.adders import Float32, Sum, Vector
+from fanin.torch.halves import HalfFormat, UInt16
 from fanin.torch.options import Options
 from fanin.torch.wire import Wire
 
-_Add = Callable[[list[Float32]], tuple[list[Float32], float]]
+_Add = Callable[[list[Vector]], tuple[list[Vector], float]]
 _TIMEOUT_NS = 1e8  # until a packet is sent again: links lose no packets, but may be slow
 _MESSAGE_BYTES = 500  # maximum size of the first rank's message: seconds, or an error
 
 
-def _add_at_first_rank(wire: Wire, vector: Float32, add: _Add) -> Sum:
+def _add_at_first_rank(wire: Wire, vector: Vector, add: _Add) -> Sum:
     """Return this rank's sum of all ranks' vectors, which ``add`` computes on the first rank.
 
     ``add`` returns each rank's sum, and the seconds. Raises DistBackendError on all ranks if ``add`` fails.
@@ -46,24 +48,38 @@ def _add_at_first_rank(wire: Wire, vector: Float32, add: _Add) -> Sum:
 
 
 class RtlRing:
-    """Nodes of all ranks in a co-simulation; each rank gets the values that its own node stored."""
+    """Nodes of all ranks in a co-simulation; each rank gets the values that its own node stored.
+
+    Each format of values in memory has its own nodes, which are built at their first vectors.
+    """
 
     def __init__(self, options: Options, wire: Wire, *, seconds: float):
-        self._wire = wire
-        nodes = Nodes(options.ring, wire.size, options.link)
-        self._service = RingService(nodes, seconds=seconds)  # starts with the first vectors
+        self._options, self._wire, self._seconds = options, wire, seconds
+        self._services: dict[HalfFormat | None, RingService] = {}
 
     def all_reduce(self, vector: Float32) -> Sum:
         """Return the nodes' sum; the first call builds the simulator unless it is cached."""
-        return _add_at_first_rank(self._wire, vector, self._add)
+        return self._sum(vector, None)
 
-    def _add(self, vectors: list[Float32]) -> tuple[list[Float32], float]:
-        operation = self._service.all_reduce(vectors)
-        return operation.sums, operation.cycles / (CLOCK_MHZ * 1e6)
+    def all_reduce_halves(self, codes: UInt16, form: HalfFormat) -> Sum:
+        """Return the codes of the nodes' sum of 16-bit values, as ``all_reduce``."""
+        return self._sum(codes, form)
+
+    def _sum(self, vector: Vector, tensor: HalfFormat | None) -> Sum:
+        def add(vectors: list[Vector]) -> tuple[list[Vector], float]:
+            if tensor not in self._services:
+                config = replace(self._options.ring, tensor=tensor)
+                nodes = Nodes(config, self._wire.size, self._options.link)
+                self._services[tensor] = RingService(nodes, seconds=self._seconds)
+            operation = self._services[tensor].all_reduce(vectors)
+            return operation.sums, operation.cycles / (CLOCK_MHZ * 1e6)
+
+        return _add_at_first_rank(self._wire, vector, add)
 
     def close(self) -> None:
-        """End the simulation."""
-        self._service.close()
+        """End the simulations."""
+        for service in self._services.values():
+            service.close()
 
 
 class EmittedSwitch:
@@ -75,6 +91,10 @@ class EmittedSwitch:
     def all_reduce(self, vector: Float32) -> Sum:
         """Return the sum: the common exponent first, then integers, each with a newly started switch."""
         return _add_at_first_rank(self._wire, vector, self._add)
+
+    def all_reduce_halves(self, codes: UInt16, form: HalfFormat) -> Sum:
+        """Raise NotImplementedError: options say that a switch does not add halves."""
+        raise NotImplementedError
 
     def _add(self, vectors: list[Float32]) -> tuple[list[Float32], float]:
         workers = len(vectors)

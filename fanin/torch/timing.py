@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any
 
@@ -18,6 +18,7 @@ from fanin.link import LinkConfig
 from fanin.report.unit import Unit
 from fanin.sim.ring.time import RingTime
 from fanin.sim.switch.time import SwitchTime
+from fanin.torch.halves import HalfFormat
 from fanin.torch.options import Collective, Options
 
 RATES = (10.0, 25.0, 100.0)  #: link rates in Gb/s of the prediction, in addition to the group's own
@@ -129,14 +130,19 @@ def _size(size: float) -> str:
     return f"{size:,.4g} GB"
 
 
-def predicted(options: Options, nodes: int, vector: Float32, *, gbps: float) -> tuple[float, float]:
-    """Return predicted seconds of an all-reduce of ``vector``, and bytes that a NIC sends."""
+def predicted(
+    options: Options, nodes: int, vector: Float32, *, gbps: float, tensor: HalfFormat | None = None
+) -> tuple[float, float]:
+    """Return predicted seconds of an all-reduce of ``vector``, and bytes that a NIC sends.
+
+    ``tensor``: format of the values in memory; None: binary32.
+    """
     link = LinkConfig(gbps=gbps)
     if options.collective is Collective.SWITCH:
         program = options.program(nodes)
         times = [SwitchTime(program=program, count=n, link=link) for n in (PLACES, vector.size)]
         return sum(time.total for time in times) * 1e-9, sum(time.wire_bytes for time in times)
-    config, size = options.ring, None
+    config, size = replace(options.ring, tensor=tensor), None
     if isinstance(config.codec, Inceptionn):  # its compression depends on the values
         size = len(encode(vector, config.codec)) / config.words(vector.size)
     ring = RingTime(config=config, nodes=nodes, count=vector.size, link=link, word_bytes=size)
@@ -175,15 +181,24 @@ class Log:
             self._gloo_bytes += size
             self._gloo_seconds += seconds
 
-    def add_nics(self, name: str, values: int, vector: Float32, measured: float | None) -> None:
+    def add_nics(
+        self,
+        name: str,
+        values: int,
+        vector: Float32,
+        measured: float | None,
+        *,
+        tensor: HalfFormat | None = None,
+    ) -> None:
         """Note that the NICs have added ``vector`` and the other ranks' vectors for a collective ``name``.
 
         - ``values``: values of a rank's tensor. ``vector`` has more if each value takes several.
         - ``measured``: seconds in RTL; None without RTL.
+        - ``tensor``: format of the values in memory; None: binary32.
         """
         row = Row(name, values, calls=1, measured=measured)
         for rate in {*RATES, self._options.gbps}:
-            seconds, size = predicted(self._options, self._nodes, vector, gbps=rate)
+            seconds, size = predicted(self._options, self._nodes, vector, gbps=rate, tensor=tensor)
             row.predicted[rate] = seconds
             if rate == self._options.gbps:
                 row.wire_bytes = size

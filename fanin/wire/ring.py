@@ -21,7 +21,8 @@ RING = (
     Field("nodes", 8, "nodes of the ring"),
     Field("rank", 8, "place of the sender in the ring, 0 first"),
     Field("codec", 4, "0 none, 1 INCEPTIONN, 2 BFP, 3 MX, 4 bfloat16, 5 binary16"),
-    Field("complete", 4, "DATA: 1 if the payload is complete sums, 0 if partial sums"),
+    Field("tensor", 3, "values in memory: 0 binary32, 1 bfloat16, 2 binary16"),
+    Field("complete", 1, "DATA: 1 if the payload is complete sums, 0 if partial sums"),
     Field(
         "slice", 8, "DATA: number of the slice in its segment; ACK and NAK: upper half of the checksum of sums"
     ),
@@ -40,7 +41,7 @@ RING_LINK = LinkFormat(
     fields=RING,
     version=VERSION,
     job=("job",),
-    agreed=("nodes", "codec", "parameters"),
+    agreed=("nodes", "codec", "parameters", "tensor"),
     data=("operation", "count", "length", "slice", "complete"),
     limit="count",
     sender=("rank",),
@@ -64,6 +65,7 @@ class RingFrame:
     length: int = 0
     slice: int = 0
     complete: int = 0
+    tensor: int = 0
     payload: bytes = b""
     version: int = VERSION
     arrived: int = 0

@@ -38,7 +38,7 @@ class RunCheck(wiring.Component):
     ``job`` : In, ``JobConfig``
         Aggregation job. Valid: at most ``slots`` slots and enough for one operation, a base that is a multiple
         of their number, one member bit, a timeout of 1…2^31 − 1 cycles.
-    ``entries`` : In, ``lists`` × 32; with ``lists`` alone
+    With ``lists``, ``entries`` : In, ``lists`` × 32
         Entries of an epoch's lists. Valid: at least one a micro-batch.
     ``words`` : Out, 32
         Sample words of an epoch, for each engine; valid while ``ok``.

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Cat, Const, Module
+from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
@@ -41,6 +41,8 @@ class RingEncoder(wiring.Component):
         Words to compress.
     ``o`` : Out, stream of :func:`word_layout`
         Compressed words; bytes after the end of the compressed data are 0.
+    With plain partial sums, ``plain`` : In, stream of 1 bit
+        A bit for each frame: 1 if its words pass unchanged, as partial sums beside 16-bit tensors do.
 
     Parameters
     ----------
@@ -49,7 +51,8 @@ class RingEncoder(wiring.Component):
 
     Latency
     -------
-    The compressor's; 0 cycles without a codec. One word a cycle.
+    The compressor's; 0 cycles without a codec. One word a cycle. A plain frame waits until the compressor is
+    empty, then passes in 0 cycles.
 
     Source
     ------
@@ -59,15 +62,17 @@ class RingEncoder(wiring.Component):
     def __init__(self, *, config: RingConfig):
         self.config = config
         words = stream.Signature(word_layout(config.width))
-        super().__init__({"settings": In(CodecSettings), "i": In(words), "o": Out(words)})
+        ports = {"settings": In(CodecSettings), "i": In(words), "o": Out(words)}
+        super().__init__(ports | ({"plain": In(stream.Signature(1))} if config.has_plain_sums else {}))
 
     def elaborate(self, platform: Any) -> Module:
         """Feed words to the compressor as packets, and mask the unused bytes of its output to 0."""
         m = Module()
-        if self.config.codec is None:
+        codec = self.config.frame_codec
+        if codec is None:
             connect_typed(m, flipped(self.i), flipped(self.o))
             return m
-        m.submodules.compressor = compressor = shared(make_compressor(self.config.codec, self.config.width))
+        m.submodules.compressor = compressor = shared(make_compressor(codec, self.config.width))
         if hasattr(compressor, "bound"):
             m.d.comb += [compressor.bound.eq(self.settings.bound), compressor.mode.eq(self.settings.mode)]
         if hasattr(compressor, "seed"):
@@ -85,7 +90,31 @@ class RingEncoder(wiring.Component):
             self.o.payload.data.eq(packed.data & mask),
             self.o.payload.last.eq(packed.last),
         ]
+        if self.config.has_plain_sums:
+            self._pass_plain_frames(m, compressor)
         return m
+
+    def _pass_plain_frames(self, m: Module, compressor: Any) -> None:
+        """Give the compressor only frames that are not plain, and the output to plain ones when it is empty.
+
+        ``inside``: frames whose last word the compressor has taken and not returned.
+        """
+        i, o, plain = self.i, self.o, self.plain
+        inside = Signal(range(FRAMES + 1))
+        passes = Signal()
+        enters = Signal()
+        m.d.comb += [
+            passes.eq(i.valid & plain.valid & plain.payload & (inside == 0)),
+            enters.eq(plain.valid & ~plain.payload & (inside != FRAMES)),
+            compressor.i.valid.eq(i.valid & enters),
+            i.ready.eq(Mux(passes, o.ready, enters & compressor.i.ready)),
+            plain.ready.eq(i.valid & i.ready & i.payload.last),
+        ]
+        with m.If(passes):
+            m.d.comb += [o.valid.eq(1), o.payload.eq(i.payload)]
+        taken = compressor.i.valid & compressor.i.ready & i.payload.last
+        returned = compressor.o.valid & compressor.o.ready & compressor.o.payload.last
+        m.d.sync += inside.eq(inside + taken - returned)
 
 
 class RingDecoder(wiring.Component):
@@ -95,7 +124,8 @@ class RingDecoder(wiring.Component):
     -------
     ``frame`` : In, stream of ``words`` and ``tag``
         Announcement of each frame on ``i``, before or after the frame arrives. ``words`` is the decompressed
-        length, at least 1; ``tag`` is a bit for the user.
+        length, at least 1; ``tag`` is a bit for the user. With plain partial sums, ``plain`` is 1 for a frame
+        whose words pass unchanged.
     ``i`` : In, stream of :func:`word_layout`
         Compressed words.
     ``o`` : Out, stream of ``data``, ``last`` and ``tag``
@@ -110,7 +140,8 @@ class RingDecoder(wiring.Component):
 
     Latency
     -------
-    The decompressor's; 0 cycles without a codec. One word a cycle.
+    The decompressor's; 0 cycles without a codec. One word a cycle. A plain frame waits until the decompressor
+    is empty, then passes in 0 cycles.
 
     Source
     ------
@@ -119,7 +150,8 @@ class RingDecoder(wiring.Component):
 
     def __init__(self, *, config: RingConfig):
         self.config = config
-        frame = data.StructLayout({"words": range(config.frame_words + 1), "tag": 1})
+        plain = {"plain": 1} if config.has_plain_sums else {}
+        frame = data.StructLayout({"words": range(config.frame_words + 1), "tag": 1, **plain})
         words = data.StructLayout({"data": config.width, "last": 1, "tag": 1})
         super().__init__(
             {
@@ -133,13 +165,16 @@ class RingDecoder(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Keep each tag in a FIFO beside the decompressor until its frame's last word leaves."""
         m = Module()
-        m.submodules.tags = tags = StreamFIFO(shape=1, depth=FRAMES)
-        m.d.comb += [tags.i.payload.eq(self.frame.payload.tag), self.o.payload.tag.eq(tags.o.payload)]
-        if self.config.codec is None:
+        shape = data.StructLayout({name: 1 for name in self.frame.payload.shape().members if name != "words"})
+        m.submodules.tags = tags = StreamFIFO(shape=shape, depth=FRAMES)
+        m.d.comb += [tags.i.payload[name].eq(self.frame.payload[name]) for name in shape.members]
+        m.d.comb += self.o.payload.tag.eq(tags.o.payload.tag)
+        codec = self.config.frame_codec
+        if codec is None:
             words = self.i
             m.d.comb += [tags.i.valid.eq(self.frame.valid), self.frame.ready.eq(tags.i.ready)]
         else:
-            words = self._decompressed(m, shared(make_decompressor(self.config.codec, self.config.width)), tags)
+            words = self._decompressed(m, shared(make_decompressor(codec, self.config.width)), tags)
         accept = self.o.ready & tags.o.valid
         m.d.comb += [
             self.o.valid.eq(words.valid & tags.o.valid),
@@ -171,4 +206,32 @@ class RingDecoder(wiring.Component):
         ]
         o = decompressor.o
         m.d.sync += self.mismatch.eq(o.valid & o.ready & o.payload.last & o.payload.error)
-        return o
+        return self._with_plain_frames(m, decompressor, lengths, tags) if self.config.has_plain_sums else o
+
+    def _with_plain_frames(self, m: Module, decompressor: Any, lengths: Any, tags: Any) -> Any:
+        """Return the stream of the decompressor's words and of plain frames, which do not enter it.
+
+        A plain frame is both the oldest at the input (``kinds``) and the oldest at the output (``tags``) while
+        it passes, so all earlier ones have left the decompressor.
+        """
+        i, frame = self.i, self.frame
+        m.submodules.kinds = kinds = StreamFIFO(shape=1, depth=FRAMES)
+        ready = tags.i.ready & kinds.i.ready & (lengths.i.ready | frame.payload.plain)
+        passes = Signal()
+        words = stream.Signature(word_layout(self.config.width)).create(path=("words",))
+        m.d.comb += [
+            frame.ready.eq(ready),
+            kinds.i.payload.eq(frame.payload.plain),
+            kinds.i.valid.eq(frame.valid & ready),
+            tags.i.valid.eq(frame.valid & ready),
+            lengths.i.valid.eq(frame.valid & ready & ~frame.payload.plain),
+            passes.eq(kinds.o.valid & kinds.o.payload & tags.o.valid & tags.o.payload.plain),
+            decompressor.i.valid.eq(i.valid & kinds.o.valid & ~kinds.o.payload),
+            i.ready.eq(Mux(passes, words.ready, kinds.o.valid & ~kinds.o.payload & decompressor.i.ready)),
+            kinds.o.ready.eq(i.valid & i.ready & i.payload.last),
+            words.valid.eq(Mux(passes, i.valid, decompressor.o.valid)),
+            words.payload.data.eq(Mux(passes, i.payload.data, decompressor.o.payload.data)),
+            words.payload.last.eq(Mux(passes, i.payload.last, decompressor.o.payload.last)),
+            decompressor.o.ready.eq(words.ready & ~passes),
+        ]
+        return words

@@ -6,7 +6,6 @@ from amaranth import Cat, Const, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.codec.facts import FLOAT_BITS
 from fanin.hdl.ring.link_job import COUNT_BITS, OPERATION_BITS
 from fanin.hdl.ring.orders import word_address_bits
 from fanin.hdl.ring.segments import descriptor_layout
@@ -15,7 +14,6 @@ from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.ring.facts import RingConfig
 
 POST_ADDRESS_BITS = 64  # of the host's registers; addresses from ``address_width`` bits on are refused
-_VALUE_SHIFT = (FLOAT_BITS // 8).bit_length() - 1  # log2 of the bytes of a value
 
 
 class Post(data.Struct):
@@ -102,7 +100,7 @@ class DescriptorQueue(wiring.Component):
         post, width = self.post.payload, self.config.address_width
         word_bits = self.config.address_width - word_address_bits(self.config)
         address, upper_address = post.address[:width], post.address[width:]
-        size = Cat(Const(0, _VALUE_SHIFT), post.count)
+        size = Cat(Const(0, self.config.value_bytes.bit_length() - 1), post.count)
         end = Signal(max(width, len(size)) + 1)  # one past the last byte
         split = width // 2
         above_space = Signal()

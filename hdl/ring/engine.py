@@ -118,7 +118,7 @@ class RingEngine(wiring.Component):
         self.config = config
         self.queue = queue
         beats = stream.Signature(link_beat(config.width))
-        axi: dict[str, int] = {"data_width": config.width, "address_width": config.address_width}
+        axi: dict[str, int] = {"data_width": config.memory_width, "address_width": config.address_width}
         super().__init__(
             {
                 "nodes": In(NODE_BITS),

@@ -15,7 +15,7 @@ SLICE_BITS = field_bits(RING, "slice")
 
 #: Layout of one node's part in one ring. ``job``: number of the ring. ``nodes``: number of nodes. ``rank`` and
 #: ``previous_rank``: ranks of this node and of the previous node. ``codec`` and ``parameters``: compression of
-#: the payloads.
+#: the payloads. ``tensor``: format of the values in memory.
 RING_JOB = job_layout(RING_LINK)
 
 

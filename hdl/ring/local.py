@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out, flipped
 from fanin.codec.facts import FLOAT_BITS
 from fanin.hdl.bus.axi4 import AXI4ReadSignature
 from fanin.hdl.bus.axi_reader import AxiReader
+from fanin.hdl.ring.halves import HalfReader
 from fanin.hdl.ring.lanes import own_layout
 from fanin.hdl.ring.orders import Step, path_layout
 from fanin.hdl.ring.words import FrameWords
@@ -51,7 +52,8 @@ class LocalPath(wiring.Component):
 
     Latency
     -------
-    7 cycles from an order to ``arvalid``; 1 cycle from ``axi`` to ``o``. One word a cycle, within the limits of
+    7 cycles from an order to ``arvalid``; 1 cycle from ``axi`` to ``o``, with 16-bit values also those of
+    :class:`HalfReader`. One word a cycle, within the limits of
     ``AxiReader`` with one command for each frame.
 
     Source
@@ -65,7 +67,9 @@ class LocalPath(wiring.Component):
             {
                 "orders": In(stream.Signature(path_layout(config, "local"))),
                 "o": Out(stream.Signature(own_layout(config.width))),
-                "axi": Out(AXI4ReadSignature(data_width=config.width, address_width=config.address_width)),
+                "axi": Out(
+                    AXI4ReadSignature(data_width=config.memory_width, address_width=config.address_width)
+                ),
                 "stop": In(1),
                 "busy": Out(1),
                 "error": Out(1),
@@ -77,7 +81,7 @@ class LocalPath(wiring.Component):
         m = Module()
         config = self.config
         m.submodules.reader = reader = AxiReader(
-            data_width=config.width,
+            data_width=config.memory_width,
             address_width=config.address_width,
             burst=BURST,
             fifo_depth=WORDS + config.memory_words,
@@ -103,13 +107,22 @@ class LocalPath(wiring.Component):
             words.i.payload.tag.eq(to_words.payload.step != Step.LOCAL),
         ]
         m.d.comb += [words.i.payload[name].eq(to_words.payload[name]) for name in ("words", "inside", "lanes")]
+        own = self._values(m, reader.o)
         word, mask = words.o.payload, Cat(bit.replicate(FLOAT_BITS) for bit in words.o.payload.mask)
         m.d.comb += [
-            self.o.valid.eq(words.o.valid & (reader.o.valid | ~word.inside) & ~self.stop),
-            words.o.ready.eq(self.o.ready & (reader.o.valid | ~word.inside) & ~self.stop),
-            reader.o.ready.eq(self.o.ready & words.o.valid & word.inside | self.stop),
-            self.o.payload.data.eq(reader.o.payload & mask),
+            self.o.valid.eq(words.o.valid & (own.valid | ~word.inside) & ~self.stop),
+            words.o.ready.eq(self.o.ready & (own.valid | ~word.inside) & ~self.stop),
+            own.ready.eq(self.o.ready & words.o.valid & word.inside | self.stop),
+            self.o.payload.data.eq(own.payload & mask),
             self.o.payload.last.eq(word.last),
             self.o.payload.add.eq(word.tag),
         ]
         return m
+
+    def _values(self, m: Module, words: Any) -> Any:
+        """Return the stream of memory's words in binary32."""
+        if self.config.tensor is None:
+            return words
+        m.submodules.halves = halves = HalfReader(lanes=self.config.lanes, tensor=self.config.tensor)
+        connect_typed(m, words, halves.i)
+        return halves.o

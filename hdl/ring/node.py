@@ -40,7 +40,7 @@ class RingNode(wiring.Component):
     -------
     ``axil`` : In, AXI4-Lite, 32 bits
         Registers of ``ring_registers(config)``.
-    ``memory`` : Out, AXI4, 32 · lanes bits
+    ``memory`` : Out, AXI4, 32 · lanes bits; 16 · lanes with a ``tensor``
         Memory with the vectors.
     ``mac_tx`` : Out, packet stream of 32 · lanes bits
         Frames for the MAC.
@@ -82,7 +82,7 @@ class RingNode(wiring.Component):
         config = self.config
         return {
             "axil": In(AXI4LiteSignature(address_width=self.register_map.address_bits)),
-            "memory": Out(memory_signature(data_width=config.width, address_width=config.address_width)),
+            "memory": Out(memory_signature(data_width=config.memory_width, address_width=config.address_width)),
             "mac_tx": Out(packet_stream(config.width)),
             "mac_rx": In(packet_stream(config.width, error=True)),
             "events": Out(RingEvents),
@@ -130,7 +130,7 @@ class RingNode(wiring.Component):
         """Latch the settings at a job's start, hold them, and check that they are valid for a ring."""
         job = link.job
         # computed here; all other members are registers
-        computed = ("job", "previous_rank", "codec", "parameters")
+        computed = ("job", "previous_rank", "codec", "parameters", "tensor")
         names = [name for name in RING_JOB.members if name not in computed]
         codec = self.config.codec
         random = ("rounding_seed",) if codec and is_stochastic(codec) else ()
@@ -145,6 +145,7 @@ class RingNode(wiring.Component):
             job.job.eq(settings.job_id),
             job.previous_rank.eq(previous_rank),
             job.codec.eq(self.config.codec_kind.id),
+            job.tensor.eq(ring_constants(self.config)["tensor"]),
             job.parameters.eq(self._parameters(settings)),
             engine.nodes.eq(settings.nodes),
             engine.rank.eq(settings.rank),

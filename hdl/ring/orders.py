@@ -35,9 +35,14 @@ PATH_FIELDS = {
 }
 
 
+def path_fields(config: RingConfig, path: str) -> tuple[str, ...]:
+    """Return the names of the fields of one path's orders."""
+    return PATH_FIELDS[path] + (("partial",) if path == "rx" and config.has_plain_sums else ())
+
+
 def word_address_bits(config: RingConfig) -> int:
     """Return the bits of a word's number in memory."""
-    return config.address_width - (config.width // 8).bit_length() + 1
+    return config.address_width - config.word_bytes.bit_length() + 1
 
 
 def path_layout(config: RingConfig, path: str) -> data.StructLayout:
@@ -49,6 +54,7 @@ def path_layout(config: RingConfig, path: str) -> data.StructLayout:
     ``address``: number of the first word in memory.
     ``slice``: number of the frame's slice in its segment.
     ``final``: the frame is the last one that the descriptor stores.
+    ``partial``: the frame holds sums of several nodes, but not of all.
     """
     shapes = {
         "step": Step,
@@ -60,5 +66,6 @@ def path_layout(config: RingConfig, path: str) -> data.StructLayout:
         "count": COUNT_BITS,
         "slice": SLICE_BITS,
         "final": 1,
+        "partial": 1,
     }
-    return data.StructLayout({name: shapes[name] for name in PATH_FIELDS[path]})
+    return data.StructLayout({name: shapes[name] for name in path_fields(config, path)})

@@ -122,6 +122,7 @@ class ReceivePath(wiring.Component):
             fork.o[1].ready.eq(announced.i.ready),
             announced.i.payload.words.eq(announcement.words),
             announced.i.payload.tag.eq(announcement.step.as_value().matches(Step.FORWARD, Step.STORE)),
+            *([announced.i.payload.plain.eq(announcement.partial)] if self.config.has_plain_sums else []),
             release.eq(matches & beats.i.ready & (verbatim.i.ready | ~forward)),
             beats.i.payload.eq(beat),
             beats.i.valid.eq(checked & release),

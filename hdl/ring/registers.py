@@ -19,12 +19,12 @@ from fanin.hdl.bus.register_map import WORD_BITS, Access, Field, Register, Regis
 from fanin.hdl.net.link.job import LinkCounters
 from fanin.hdl.ring.link_job import COUNT_BITS, NODE_BITS, RING_JOB
 from fanin.hdl.ring.share import SHARE_BITS
-from fanin.ring.facts import MAX_NODES, MIN_NODES, RingConfig
+from fanin.ring.facts import MAX_NODES, MIN_NODES, TENSORS, RingConfig
 
 IDENTITY = 0x464E5247  # "GRNF" in memory order: fanin ring
 NIC_IDENTITY = 0x464E524E  # "NRNF": fanin ring NIC
 #: Version 1 lacks ``mismatch`` and ``neighbours``, version 2 lacks ``agreed``. Version 3 has ``codec_kind`` in
-#: ``shape``. Version 4 lacks ``rounding_seed``.
+#: ``shape``. Version 4 lacks ``rounding_seed`` and ``tensor``.
 VERSION = 5
 
 # Reset values of the registers, and the host's defaults.
@@ -49,6 +49,7 @@ JOB_DIFFERENCES = {
     "nodes": "the previous node has another number of nodes",
     "codec": "the previous node has another codec",
     "parameters": "the previous node has other codec parameters",
+    "tensor": "the previous node has values of another format in memory",
     "rank": "the previous node has not the place before this node's: the hosts list the ring differently",
     "acknowledged": "the next node acknowledged a frame never sent: one of the two was restarted in this job",
 }
@@ -91,6 +92,7 @@ def ring_constants(config: RingConfig) -> dict[str, int]:
         "frame_words": config.frame_words,
         "slice_frames": config.slice_frames,
         "codec_kind": config.codec_kind.id,
+        "tensor": list(TENSORS).index(config.tensor_name),
     } | blocks
 
 
@@ -101,6 +103,7 @@ def ring_nic_constants(config: RingConfig) -> dict[str, int]:
 
 def _identity(identity: int) -> tuple[Register, ...]:
     codecs = ", ".join(f"{codec.id} {codec}" for codec in Codec)
+    tensors = ", ".join(f"{number} {name}" for number, name in enumerate(TENSORS))
     elements = ", ".join(f"{element.id} {element}" for element in Element)
     return (
         *identity_registers(identity, VERSION),
@@ -121,6 +124,7 @@ def _identity(identity: int) -> tuple[Register, ...]:
                 Field("offset", 5, "BFP: powers of two by which the exponent range is lowered; else 0"),
                 Field("codec_kind", 4, codecs),
                 Field("element", 4, f"MX: {elements}; else 0"),
+                Field("tensor", 2, f"values in memory: {tensors}"),
             ),
         ),
     )

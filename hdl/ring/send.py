@@ -8,13 +8,14 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.hdl.ring.codec import CodecSettings, RingDecoder, RingEncoder
+from fanin.hdl.ring.codec import FRAMES, CodecSettings, RingDecoder, RingEncoder
 from fanin.hdl.ring.link_job import link_beat
-from fanin.hdl.ring.orders import path_layout
+from fanin.hdl.ring.orders import Step, path_layout
 from fanin.hdl.ring.words import word_layout
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
+from fanin.hdl.stream.fork import StreamFork
 from fanin.ring.facts import RingConfig
 
 BEATS = 4  # beats that wait for the decoder, which receives the announcement a cycle late
@@ -87,7 +88,8 @@ class SendPath(wiring.Component):
         connect_typed(m, queue.o, decoder.i)
         connect_typed(m, frame.o, decoder.frame)
         m.d.comb += encoder.settings.eq(self.settings)
-        order, encoded, verbatim = self.orders.payload, encoder.o, self.verbatim
+        orders = self._orders(m, encoder)
+        order, encoded, verbatim = orders.payload, encoder.o, self.verbatim
         forward = Signal()
         total = Signal()
         announced = Signal()
@@ -98,7 +100,7 @@ class SendPath(wiring.Component):
         m.d.comb += [
             forward.eq(order.step.as_value()[2]),  # bits of Step: see ``Step``
             total.eq(order.step.as_value()[1]),
-            may_send.eq(self.orders.valid & (~total | beats.i.ready & (announced | frame.i.ready))),
+            may_send.eq(orders.valid & (~total | beats.i.ready & (announced | frame.i.ready))),
             valid.eq(Mux(forward, verbatim.valid, encoded.valid) & may_send),
             ready.eq(self.o.ready & may_send),
             beat.eq(Mux(forward, verbatim.payload, encoded.payload)),
@@ -112,13 +114,13 @@ class SendPath(wiring.Component):
             self.o.payload.length.eq(order.words),
             self.o.payload.slice.eq(order.slice),
             self.o.payload.complete.eq(forward | total),
-            self.orders.ready.eq(valid & self.o.ready & beat.last),
+            orders.ready.eq(valid & self.o.ready & beat.last),
             beats.i.payload.eq(beat),
             beats.i.valid.eq(valid & self.o.ready & total),
-            frame.i.valid.eq(self.orders.valid & total & ~announced),
+            frame.i.valid.eq(orders.valid & total & ~announced),
             frame.i.payload.words.eq(order.words),
         ]
-        m.d.sync += announced.eq((announced | frame.i.valid & frame.i.ready) & ~self.orders.ready)
+        m.d.sync += announced.eq((announced | frame.i.valid & frame.i.ready) & ~orders.ready)
         m.d.comb += [
             self.totals.valid.eq(decoder.o.valid),
             decoder.o.ready.eq(self.totals.ready),
@@ -126,3 +128,20 @@ class SendPath(wiring.Component):
             self.totals.payload.last.eq(decoder.o.payload.last),
         ]
         return m
+
+    def _orders(self, m: Module, encoder: RingEncoder) -> Any:
+        """Return the stream of orders; tell the encoder which frames are plain, a few frames ahead of it."""
+        if not self.config.has_plain_sums:
+            return flipped(self.orders)
+        shape = self.orders.payload.shape()
+        m.submodules.fork = fork = StreamFork(shape=shape)
+        m.submodules.ahead = ahead = StreamFIFO(shape=shape, depth=FRAMES)
+        connect_typed(m, flipped(self.orders), fork.i)
+        connect_typed(m, fork.o[0], ahead.i)
+        step = fork.o[1].payload.step
+        m.d.comb += [
+            encoder.plain.valid.eq(fork.o[1].valid & (step != Step.FORWARD)),
+            encoder.plain.payload.eq(step == Step.ADD),
+            fork.o[1].ready.eq(encoder.plain.ready | (step == Step.FORWARD)),
+        ]
+        return ahead.o

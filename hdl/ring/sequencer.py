@@ -19,7 +19,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.hdl.ring.link_job import NODE_BITS
-from fanin.hdl.ring.orders import PATH_FIELDS, PATH_STEPS, Step, path_layout
+from fanin.hdl.ring.orders import PATH_STEPS, Step, path_fields, path_layout
 from fanin.hdl.ring.segments import RingSegments, descriptor_layout, segment_layout
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
@@ -117,6 +117,9 @@ class RingFrames(wiring.Component):
             idle, advance = fsm.ongoing("IDLE"), fsm.ongoing("ADVANCE")
             offering = fsm.ongoing("OFFER") & ~pending.any()
         index = self._advance(m, idle, advance, step, offset)
+        partial = Signal()  # the slice comes as the previous node's ADD
+        with m.If(advance):
+            m.d.sync += partial.eq(step == Step.ADD)
         order = {
             "step": step,
             "words": words,
@@ -127,6 +130,7 @@ class RingFrames(wiring.Component):
             "count": segment.count,
             "slice": index,
             "final": ends_slice & segment.final & (step == Step.STORE),
+            "partial": partial,
         }
         self._offer(m, offering, order, pending)
         return m
@@ -135,7 +139,13 @@ class RingFrames(wiring.Component):
         """Hold the order in registers that all paths share; a path's bit of ``pending`` is its ``valid``."""
         step = order["step"]
         for name, value in order.items():
-            ports = [getattr(self, path).payload[name] for path in PATH_STEPS if name in PATH_FIELDS[path]]
+            ports = [
+                getattr(self, path).payload[name]
+                for path in PATH_STEPS
+                if name in path_fields(self.config, path)
+            ]
+            if not ports:
+                continue
             register = Signal.like(ports[0], name=name, reset_less=True)
             with m.If(offering):
                 m.d.sync += register.eq(value)

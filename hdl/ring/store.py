@@ -8,9 +8,9 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.codec.facts import FLOAT_BITS
 from fanin.hdl.bus.axi4 import AXI4WriteSignature
 from fanin.hdl.bus.axi_writer import AxiWriter
+from fanin.hdl.ring.halves import HalfWriter
 from fanin.hdl.ring.orders import Step, path_layout
 from fanin.hdl.ring.words import FrameWords, word_layout
 from fanin.hdl.stream.buffer import RegisterSlice
@@ -68,7 +68,8 @@ class StorePath(wiring.Component):
     Latency
     -------
     8 cycles from a frame's last word to ``awvalid``; ``finished`` 3 cycles after the last response. One word a
-    cycle, within the limits of ``AxiWriter`` with one command for each frame.
+    cycle, within the limits of ``AxiWriter`` with one command for each frame. 16-bit values take 4 cycles more
+    to the writer.
 
     Source
     ------
@@ -83,7 +84,9 @@ class StorePath(wiring.Component):
                 "orders": In(stream.Signature(path_layout(config, "store"))),
                 "totals": In(words),
                 "received": In(words),
-                "axi": Out(AXI4WriteSignature(data_width=config.width, address_width=config.address_width)),
+                "axi": Out(
+                    AXI4WriteSignature(data_width=config.memory_width, address_width=config.address_width)
+                ),
                 "stop": In(1),
                 "busy": Out(1),
                 "error": Out(1),
@@ -111,21 +114,28 @@ class StorePath(wiring.Component):
         )
         m.submodules.oldest = oldest = RegisterSlice(shape=self.orders.payload.shape())
         m.submodules.writer = writer = AxiWriter(
-            data_width=self.config.width, address_width=self.config.address_width, burst=BURST
+            data_width=self.config.memory_width, address_width=self.config.address_width, burst=BURST
         )
         connect_typed(m, flipped(self.orders), fork.i)
         connect_typed(m, fork.o[0], pending.i)
         connect_typed(m, pending.o, oldest.i)
         connect_typed(m, writer.axi, flipped(self.axi))
         order = fork.o[1].payload
+        stored = fifo.o
+        if self.config.tensor:
+            m.submodules.halves = halves = HalfWriter(lanes=self.config.lanes, tensor=self.config.tensor)
+            connect_typed(m, fifo.o, halves.i)
+            stored = halves.o
         m.d.comb += [
             words.i.valid.eq(fork.o[1].valid),
             fork.o[1].ready.eq(words.i.ready),
             words.i.payload.tag.eq(Cat(order.step == Step.TOTAL, order.final)),  # the fields of _TAG
-            fifo.o.ready.eq(writer.i.ready),
-            writer.i.valid.eq(fifo.o.valid),
-            writer.i.payload.data.eq(fifo.o.payload.data),
-            writer.i.payload.strobe.eq(Cat(bit.replicate(FLOAT_BITS // 8) for bit in fifo.o.payload.mask)),
+            stored.ready.eq(writer.i.ready),
+            writer.i.valid.eq(stored.valid),
+            writer.i.payload.data.eq(stored.payload.data),
+            writer.i.payload.strobe.eq(
+                Cat(bit.replicate(self.config.value_bytes) for bit in stored.payload.mask)
+            ),
             self.error.eq(writer.error),
             self.busy.eq(writer.busy),
         ]

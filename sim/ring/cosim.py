@@ -20,6 +20,7 @@ from fanin.host.driver import Operation
 from fanin.job import worker_endpoint
 from fanin.ring.driver import RingDriver, RingFindings, RingMember, RingNicDriver, RingStatus
 from fanin.ring.facts import MAX_NODES, MIN_NODES, RingConfig
+from fanin.ring.golden.all_reduce import value_type
 from fanin.ring.random_bits import RandomBits
 from fanin.sim.cosim.cluster import Cluster, Reads, Settings, check_identities
 from fanin.sim.cosim.live import Board, LiveHosts
@@ -86,7 +87,7 @@ class _Layout:
     def _bounds(self) -> list[int]:
         """Return the first byte of each vector, and the end of memory."""
         words = np.cumsum([_GUARD_WORDS, *(self.config.words(n) + _GUARD_WORDS for n in self.counts)])
-        return (words * self.config.width // 8).tolist()
+        return (words * self.config.word_bytes).tolist()
 
     @property
     def addresses(self) -> list[int]:
@@ -96,16 +97,16 @@ class _Layout:
         """Return a memory with the vectors and guards."""
         memory = np.full(self._bounds()[-1], _GUARD, dtype=np.uint8)
         for address, vector in zip(self.addresses, vectors, strict=True):
-            values = np.ascontiguousarray(vector, dtype=np.float32).reshape(-1)
-            memory[address : address + 4 * values.size] = values.view(np.uint8)
+            values = np.ascontiguousarray(vector, dtype=value_type(self.config)).reshape(-1)
+            memory[address : address + values.nbytes] = values.view(np.uint8)
         return memory
 
     def read(self, memory: Bytes) -> tuple[list[Float32], bool]:
         """Return the vectors in a memory, and whether the guards are intact; overwrites the vectors."""
         vectors = []
         for address, count in zip(self.addresses, self.counts, strict=True):
-            part = memory[address : address + 4 * count]
-            vectors.append(part.copy().view(np.float32))
+            part = memory[address : address + self.config.value_bytes * count]
+            vectors.append(part.copy().view(value_type(self.config)))
             part[:] = _GUARD
         return vectors, bool((memory == _GUARD).all())
 
@@ -164,8 +165,8 @@ class RingCosim:
     ) -> RingRun:
         """Reduce every vector.
 
-        - ``vectors``: per host, 1 to ``QUEUE`` float32 arrays, of equal lengths at all hosts. If there are more
-          hosts than entries, the last hosts take no part.
+        - ``vectors``: per host, 1 to ``QUEUE`` arrays of float32, or of 16-bit codes, of equal lengths at all
+          hosts. If there are more hosts than entries, the last hosts take no part.
         - ``timeout``: cycles until a node sends again.
         - ``retries``: retransmissions until a node fails.
         - ``seed``: seed of the links.
@@ -260,7 +261,7 @@ class RingCosim:
             for node, order in lists.items()
         }
         raw = self._cluster.run(
-            memories=([np.zeros(self.config.width // 8, np.uint8)] for _ in range(self.nodes)),
+            memories=([np.zeros(self.config.word_bytes, np.uint8)] for _ in range(self.nodes)),
             phases=[],
             hosts=functools.partial(CheckHosts, driver=self.driver, members=members),
             longest_wait=4 * TIMEOUT * RETRIES,

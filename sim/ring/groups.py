@@ -15,7 +15,7 @@ from fanin.base.errors import InputError
 from fanin.base.limits import CLOCK_MHZ
 from fanin.hdl.ring.node import RingNode
 from fanin.ring.driver import RingDriver
-from fanin.ring.facts import MAX_NODES, MIN_NODES, RingConfig
+from fanin.ring.facts import MAX_NODES, MIN_NODES, RingConfig, check_binary32
 from fanin.ring.groups import Plan
 from fanin.sim.cosim.cluster import Cluster, Settings, check_identities
 from fanin.sim.cosim.live import Board
@@ -57,6 +57,7 @@ class GroupsCosim:
             raise InputError(f"nodes must be {MIN_NODES} to {MAX_NODES}, not {nodes}")
         self.config, self.nodes = config, nodes
         self.driver = RingDriver(config)
+        check_binary32(config)
         self._cluster = Cluster(
             lambda: [Group(RingNode(config=config, queue=1), nodes)], clock_mhz=clock_mhz, quiet=quiet
         )

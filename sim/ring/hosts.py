@@ -15,7 +15,7 @@ from fanin.hdl.ring.registers import COMPLETED_LOW_BITS, Failure
 from fanin.host.causes import explain
 from fanin.host.driver import Operation
 from fanin.ring.driver import RingDriver
-from fanin.ring.facts import RingConfig
+from fanin.ring.facts import RingConfig, check_binary32
 from fanin.ring.golden.all_reduce import all_reduce
 from fanin.ring.random_bits import RandomBits
 from fanin.sim.cosim.live import Board
@@ -45,6 +45,9 @@ class Buffers:
 
     config: RingConfig
     counts: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        check_binary32(self.config)
 
     @property
     def addresses(self) -> list[int]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 from multiprocessing.connection import Client, Connection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
 from fanin.base.errors import CheckFailed
@@ -14,10 +13,11 @@ from fanin.hdl.ring.registers import Failure
 from fanin.host.causes import explain
 from fanin.ring.driver import RingDriver
 from fanin.ring.facts import RingConfig
+from fanin.ring.golden.all_reduce import value_type
 from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram
 
-Float32 = npt.NDArray[np.float32]
+Vector = npt.NDArray[Any]  # of float32, or of codes of 16 bits
 
 
 class ServedSum(NamedTuple):
@@ -26,7 +26,7 @@ class ServedSum(NamedTuple):
     ``cycles`` count from the descriptor to the last sum in memory, at the slowest node.
     """
 
-    sums: list[Float32]
+    sums: list[Vector]
     cycles: int
 
 
@@ -39,6 +39,7 @@ class ServedHosts:
     def __init__(self, board: Board, *, address: str, config: RingConfig, nodes: int):
         self.done, self.progress = False, 0
         self._board, self._driver, self._nodes = board, RingDriver(config), nodes
+        self._type = value_type(config)
         self._peer: Connection = Client(address, "AF_UNIX")
         self._count = 0
         self._cycles: dict[int, int] = {}
@@ -49,7 +50,7 @@ class ServedHosts:
 
     def _next(self) -> None:
         try:
-            vectors: list[Float32] = self._peer.recv()
+            vectors: list[Vector] = self._peer.recv()
         except (EOFError, ConnectionError):
             self.done = True
             return
@@ -82,8 +83,8 @@ class ServedHosts:
                 return
             self._next()
 
-    def _vector(self, node: int) -> Float32:
-        return self._board.memory(node)[: 4 * self._count].view("<f4")
+    def _vector(self, node: int) -> Vector:
+        return self._board.memory(node)[: self._type.itemsize * self._count].view(self._type)
 
     def may_skip(self) -> bool:
         """Return True; without alarms, no time is skipped."""

@@ -25,7 +25,7 @@ from fanin.link import LinkConfig
 from fanin.ring.facts import RingConfig
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.ring.cosim import RingCosim
-from fanin.sim.ring.served import Float32, ServedHosts, ServedSum
+from fanin.sim.ring.served import ServedHosts, ServedSum, Vector
 
 _MIN_BYTES = 1 << 22  # least memory of a node: longer vectors, which need a new simulation, are rare
 _END_SECONDS = 10.0
@@ -55,7 +55,7 @@ class RingService:
         self._nodes, self._seconds = nodes, seconds
         self._simulation: _Simulation | None = None
 
-    def all_reduce(self, vectors: Sequence[Float32]) -> ServedSum:
+    def all_reduce(self, vectors: Sequence[Vector]) -> ServedSum:
         """Return the sum of the vectors, which are one per node and of one length.
 
         Raises InputError for a missing tool, and SimulationFailed if the nodes fail or exceed the time limit.
@@ -106,7 +106,7 @@ class _Simulation:
             self.close()
             raise
 
-    def all_reduce(self, vectors: Sequence[Float32], deadline: float) -> ServedSum:
+    def all_reduce(self, vectors: Sequence[Vector], deadline: float) -> ServedSum:
         """Return the sum by ``deadline``, a time of the monotonic clock; raises as ``RingService``."""
         assert self._hosts
         assert self._watcher

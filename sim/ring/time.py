@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from fanin.codec.facts import Bfp, Codec, Half, Inceptionn, Mx
@@ -18,11 +17,12 @@ from fanin.codec.golden import inceptionn
 from fanin.hdl.ring.registers import ACK_DELAY
 from fanin.link import LinkConfig
 from fanin.ring.facts import RingConfig, Slice
+from fanin.ring.golden.all_reduce import values_of
 from fanin.sim.network import SWITCH_NS
 from fanin.wire.ethernet import AROUND_FRAME, FCS_BYTES, PREAMBLE_BYTES
 from fanin.wire.link import LINK_CONTROL_BYTES
 
-Float32 = npt.NDArray[np.float32]
+Vector = npt.NDArray[Any]  # of float32, or of codes of 16 bits
 
 _SERIAL_BYTES = PREAMBLE_BYTES + FCS_BYTES  # bytes that a link adds to a frame before its arrival
 _BEGIN = 130  # cycles from the descriptor to memory, and of the first word from memory
@@ -57,12 +57,13 @@ class RingTime:
     memory_gbps: float | None = None
 
     @classmethod
-    def of(cls, vectors: Sequence[Float32], config: RingConfig, **network: Any) -> RingTime:
+    def of(cls, vectors: Sequence[Vector], config: RingConfig, **network: Any) -> RingTime:
         """Return the time of vectors, one per node; with INCEPTIONN, all compress like the first one."""
         count = len(vectors[0])
         size = None
         if isinstance(config.codec, Inceptionn):
-            size = len(inceptionn.encode(vectors[0], config.codec)) / config.words(count)
+            first = values_of(vectors[0], config.tensor)
+            size = len(inceptionn.encode(first, config.codec)) / config.words(count)
         return cls(config=config, nodes=len(vectors), count=count, word_bytes=size, **network)
 
     @property
@@ -79,9 +80,12 @@ class RingTime:
         """Return the cycles in which a frame occupies its link; a MAC at the bus's rate adds nothing."""
         return (size + (AROUND_FRAME if self.rate < self.beat_bytes else 0)) / self.rate
 
-    def _frame_bytes(self, words: int) -> int:
-        """Return the bytes of a frame of ``words`` words: whole beats, plus one for the header."""
-        codec = self.config.codec
+    def _frame_bytes(self, words: int, *, plain: bool = False) -> int:
+        """Return the bytes of a frame of ``words`` words: whole beats, plus one for the header.
+
+        ``plain``: partial sums that pass in binary32 beside frames of 16-bit values.
+        """
+        codec = None if plain else self.config.frame_codec
         match codec:
             case None:
                 size: float = self.beat_bytes
@@ -107,7 +111,7 @@ class RingTime:
 
     def _extends_over_beats(self, words: int) -> bool:
         """Return whether the codes of the last word of a frame are in two beats."""
-        codec, lanes = self.config.codec, self.config.lanes
+        codec, lanes = self.config.frame_codec, self.config.lanes
         if not isinstance(codec, Bfp | Mx | Half):
             return False
         in_last_beat = codec.stream_limits(words * lanes)[1] % self.beat_bytes
@@ -128,17 +132,26 @@ class RingTime:
         return 2 * (self.nodes - 1)
 
     @property
+    def plain_steps(self) -> int:
+        """Number of these slices that are partial sums in binary32 beside frames of 16-bit values."""
+        return self.nodes - 2 if self.config.has_plain_sums else 0
+
+    @property
     def on_link(self) -> float:
         """T_ring: all frames of a node, with an acknowledgement per ``ack_frames`` frames or per delay."""
-        return sum(self.steps * self._slice_on_link(part) for part in self._slices())
+        coded_steps = self.steps - self.plain_steps
+        return sum(
+            coded_steps * self._slice_on_link(part) + self.plain_steps * self._slice_on_link(part, plain=True)
+            for part in self._slices()
+        )
 
-    def _slice_on_link(self, part: Slice) -> float:
-        return sum(self._frames_on_link(part))
+    def _slice_on_link(self, part: Slice, *, plain: bool = False) -> float:
+        return sum(self._frames_on_link(part, plain=plain))
 
-    def _frames_on_link(self, part: Slice) -> list[float]:
+    def _frames_on_link(self, part: Slice, *, plain: bool = False) -> list[float]:
         """Return the cycles of each frame of a slice on the link, with its share of an acknowledgement."""
         ack = self._wire(LINK_CONTROL_BYTES)
-        frames = [self._wire(self._frame_bytes(words)) for words in self._frames(part)]
+        frames = [self._wire(self._frame_bytes(words, plain=plain)) for words in self._frames(part)]
         return [time + ack * max(2 / self.config.ack_frames, min(1.0, time / ACK_DELAY)) for time in frames]
 
     def slice_frames(self) -> list[list[float]]:
@@ -172,7 +185,7 @@ class RingTime:
         words = self.config.words(self.stripe)
         if self.memory_gbps is None:
             return words
-        return words * max(1.0, self.config.width * self.clock_mhz / (self.memory_gbps * 1000))
+        return words * max(1.0, self.config.memory_width * self.clock_mhz / (self.memory_gbps * 1000))
 
     def transit(self, size: int) -> float:
         """Return the cycles of a frame of ``size`` bytes over both links and through the switch."""
@@ -184,9 +197,12 @@ class RingTime:
     @property
     def hop(self) -> float:
         """Cycles of a frame from one node's memory or receive buffer to the next node's."""
+        return self._hop()
+
+    def _hop(self, *, plain: bool = False) -> float:
         frame = min(self.config.frame_words, self._slices()[0].words)
-        size = self._frame_bytes(frame)
-        codec = self.config.codec
+        size = self._frame_bytes(frame, plain=plain)
+        codec = None if plain else self.config.frame_codec
         coded = 0.0 if codec is None else _CODING[codec.kind] / 2  # every other hop adds, and so codes
         return frame + 2 * size / self.beat_bytes + self.transit(size) + _PIPELINE + coded
 
@@ -210,10 +226,24 @@ class RingTime:
         after the node's own first slice. A slice shorter than a hop waits for the hop, except a segment's first
         slice, which is the node's own.
         """
-        slices, hop, received = self._slices(), self.hop, self.steps - 1
-        on_link = [self._slice_on_link(part) for part in slices]
+        slices, hop = self._slices(), self.hop
         first = self._wire(self._frame_bytes(self._frames(slices[0])[0]))  # already part of the hop
-        link = sum(received * max(size, hop) + size for size in on_link) + hop - first
-        in_lanes = [self._in_lanes(part) for part in slices]
-        lanes = sum(received * max(cycles, hop) + cycles for cycles in in_lanes) + max(in_lanes[0], hop)
+        link = sum(map(self._segment_on_link, slices)) + hop - first
+        lanes = sum(map(self._segment_in_lanes, slices)) + max(self._in_lanes(slices[0]), hop)
         return _BEGIN + max(link, lanes, self.in_memory, self.in_window) + _END
+
+    def _segment_on_link(self, part: Slice) -> float:
+        """Return the cycles in which a node sends its slices of a segment, of which each may wait for a hop."""
+        own, coded = self._slice_on_link(part), self.steps - 1 - self.plain_steps
+        cycles = own + coded * max(own, self.hop)
+        if self.plain_steps:
+            cycles += self.plain_steps * max(self._slice_on_link(part, plain=True), self._hop(plain=True))
+        return cycles
+
+    def _segment_in_lanes(self, part: Slice) -> float:
+        """Return the same for the lanes, which binary32 partial sums pass at the rate of the link."""
+        own, coded = self._in_lanes(part), self.steps - 1 - self.plain_steps
+        cycles = own + coded * max(own, self.hop)
+        if self.plain_steps:
+            cycles += self.plain_steps * max(self._slice_on_link(part, plain=True), own, self._hop(plain=True))
+        return cycles

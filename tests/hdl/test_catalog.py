@@ -149,6 +149,7 @@ def test_a_ring_node_takes_the_parameters_of_its_codec():
         ("mx-compressor", {"element": "e9m9"}, "element: 'e9m9' is not a valid value; an example is e4m3"),
         ("mx-compressor", {"rounding": "up"}, "rounding: 'up' is not a valid value"),
         ("half-compressor", {"codec": "bfp"}, "codec must be bf16 or fp16, not bfp"),
+        ("ring-node", {"tensor": "mx"}, "tensor must be none, bf16 or fp16, rounded to nearest, not mx, e4m3"),
         ("ring-node", {"codec": "mx", "block": "8"}, "block must be one of 16, 32, 64, not 8"),
         ("ring-node", {"codec": "bfp", "exponent": "0"}, "exponent must be 1 to 8 bits, not 0"),
         (

@@ -11,7 +11,7 @@ from fanin.base.errors import CheckFailed, InputError
 from fanin.base.scratch import output_file
 from fanin.cli.codec.options import add_codec
 from fanin.codec.run.options import optional_configuration
-from fanin.ring.facts import MAX_NODES, MIN_NODES, PRESETS, RingConfig
+from fanin.ring.facts import MAX_NODES, MIN_NODES, PRESETS, TENSORS, RingConfig
 from fanin.runs.output import add_json, check_writable, print_json, table
 from fanin.runs.ranks import add_ranks, refuse_ranks
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Float32 = npt.NDArray[np.float32]
+    Vector = npt.NDArray[Any]  # of float32, or of codes of 16 bits
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -41,6 +42,12 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     part.add_argument("--ports", help=argparse.SUPPRESS)  # its users get an error that names the command to use
     part.add_argument("--gbps", type=float, default=100.0, metavar="F", help="rate of the links")
+    part.add_argument(
+        "--tensor",
+        choices=TENSORS,
+        default="fp32",
+        help="format of the values in the nodes' memories, to which those of the files are rounded",
+    )
     add_codec(part, allow_none=True)
     add_ranks(part)
     add_json(part)
@@ -52,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     import numpy as np
 
     from fanin.link import LinkConfig
-    from fanin.ring.golden.all_reduce import all_reduce
+    from fanin.ring.golden.all_reduce import all_reduce, codes_of, values_of
     from fanin.sim.ring.time import RingTime
 
     if args.ports is not None:
@@ -64,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         check_writable(args.output)
     if not 0 < args.gbps <= 1e4:
         raise InputError(f"--gbps {args.gbps:g}: must be above 0, at most 10,000")
-    vectors = _vectors(args.gradients)
+    vectors = [codes_of(vector, config.tensor) for vector in _vectors(args.gradients)]
     link = LinkConfig(gbps=args.gbps)
     model = RingTime.of(vectors, config, link=link)
     golden = all_reduce(vectors, config)
@@ -74,16 +81,18 @@ def run(args: argparse.Namespace) -> int:
         different = [node for node, node_sum in enumerate(sums) if node_sum.tobytes() != golden.tobytes()]
         if different:
             raise CheckFailed(f"node {different[0]}: the RTL's sum differs from the golden model's")
-    exact = np.sum([vector.astype(np.float64) for vector in vectors], axis=0)
+    total = values_of(golden, config.tensor)
+    exact = np.sum([values_of(vector, config.tensor).astype(np.float64) for vector in vectors], axis=0)
     with np.errstate(invalid="ignore"):
-        error = float(np.nanmax(np.abs(golden - exact), initial=0.0))
+        error = float(np.nanmax(np.abs(total - exact), initial=0.0))
     if args.output:
         with output_file(args.output) as file:
-            np.save(file, golden)
+            np.save(file, total)
     facts = {
         "nodes": len(vectors),
         "values": int(golden.size),
         "preset": args.preset,
+        "tensor": config.tensor_name,
         "codec": str(config.codec or "none"),
         "gbps": args.gbps,
         "seconds": seconds,
@@ -99,10 +108,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def ring_config(args: argparse.Namespace) -> RingConfig:
-    """Return the nodes of ``--preset`` with the codec. INCEPTIONN's group defaults to a word."""
+    """Return the nodes of ``--preset`` with tensor and codec. INCEPTIONN's group defaults to a word."""
     preset = PRESETS[args.preset]
     try:
-        return replace(preset, codec=optional_configuration(args.codec, args, group=preset.lanes))
+        codec = optional_configuration(args.codec, args, group=preset.lanes)
+        return replace(preset, codec=codec, tensor=TENSORS[args.tensor])
     except ValueError as error:
         raise InputError(str(error)) from error
 
@@ -124,7 +134,7 @@ def _vectors(paths: list[Path]) -> list[Float32]:
     return vectors
 
 
-def _in_rtl(vectors: list[Float32], config: RingConfig, link: Any) -> tuple[list[Float32], float]:
+def _in_rtl(vectors: list[Vector], config: RingConfig, link: Any) -> tuple[list[Vector], float]:
     """Simulate the all-reduce in RTL; return each node's sum, and the time of the slowest node, in s."""
     from fanin.host.causes import explain
     from fanin.sim.cosim.simulator import SimulationFailed
@@ -143,9 +153,10 @@ def _in_rtl(vectors: list[Float32], config: RingConfig, link: Any) -> tuple[list
 
 def _summary(facts: dict[str, Any], output: Path | None) -> str:
     measured = facts["seconds"].get("rtl")
+    size = RingConfig(tensor=TENSORS[facts["tensor"]]).value_bytes
     rows = [
         ["nodes", f"{facts['nodes']} × {facts['preset']}, {facts['gbps']:g} Gb/s, codec {facts['codec']}"],
-        ["values", f"{facts['values']:,} of each node, {4 * facts['values']:,} bytes"],
+        ["values", f"{facts['values']:,} of each node, {facts['tensor']}, {size * facts['values']:,} bytes"],
         ["time", f"{facts['seconds']['model'] * 1e6:,.1f} µs by the model"],
         ["on the wire", f"{facts['wire_bytes']:,} bytes of each node, headers and acknowledgements among them"],
         ["largest error", f"{facts['largest_error']:.3g} against float64"],

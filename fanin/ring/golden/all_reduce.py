@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fanin.codec.facts import Half
+from fanin.codec.golden import half
 from fanin.golden import fp32
 from fanin.ring.facts import MAX_NODES, MIN_NODES, RingConfig
 from fanin.ring.random_bits import RandomBits, Send
@@ -19,13 +21,16 @@ Array = npt.NDArray[Any]
 
 
 def all_reduce(
-    gradients: Sequence[Float32],
+    gradients: Sequence[Array],
     config: RingConfig,
     hop: Callable[[Float32], Float32] | None = None,
     *,
     bits: RandomBits | None = None,
-) -> Float32:
+) -> Array:
     """Return the sum that every node ends with; ``gradients`` are the nodes' vectors in ring order.
+
+    With a ``tensor``, vectors and sum are the codes of their values, in uint16. They are added in binary32; a
+    total is rounded once.
 
     - ``hop``: maps values that a node sends to those that arrive, by default with ``config``'s codec. It is
       called with the N - 1 partial sums of a slice in order, then with the total.
@@ -40,13 +45,29 @@ def all_reduce(
         raise ValueError(f"gradients must have one length, at least 1, not {[np.size(g) for g in gradients]}")
     bits = bits or RandomBits()
     send = bits.sender(config.codec) if hop is None else lambda values, node, offset: hop(values)
-    padded = np.stack([padded_to_words(gradient, config, nodes) for gradient in gradients])
+    vectors = [values_of(gradient, config.tensor) for gradient in gradients]
+    padded = np.stack([padded_to_words(vector, config, nodes) for vector in vectors])
     total = np.empty_like(padded[0])
     for node, node_slices in enumerate(slices_by_owner(count, config, nodes)):
         for part in node_slices:
             total[part] = slice_total(padded[:, part], node, part.start, send)
     bits.values += total.size
-    return total[:count]
+    return codes_of(total[:count], config.tensor)
+
+
+def value_type(config: RingConfig) -> np.dtype[Any]:
+    """Return the type of a vector's elements in memory: binary32 values, or codes of 16 bits."""
+    return np.dtype("<u2" if config.tensor else "<f4")
+
+
+def values_of(vector: Array, tensor: Half | None) -> Float32:
+    """Return the values of a vector as it is in memory."""
+    return half.decompress(vector, tensor) if tensor else vector
+
+
+def codes_of(values: Float32, tensor: Half | None) -> Array:
+    """Return a vector as it is stored in memory, rounded to nearest even if its values have 16 bits."""
+    return half.compress(values, tensor) if tensor else values
 
 
 def slices_by_owner(count: int, config: RingConfig, nodes: int) -> list[list[slice]]:
@@ -88,7 +109,7 @@ def slice_total(words: Float32, node: int, start: int, send: Send) -> Float32:
     return arriving
 
 
-def striped(gradients: Sequence[Float32], config: RingConfig, engines: int) -> Float32:
+def striped(gradients: Sequence[Array], config: RingConfig, engines: int) -> Array:
     """Return the sum computed by ``engines`` rings, each a new job that reduces one stripe of the vector.
 
     Raises ValueError as ``all_reduce`` does.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from fanin.codec.facts import CodecConfig
 from fanin.codec.golden.codecs import encode, roundtrip
 from fanin.codec.golden.rounding import derived_seed
 from fanin.ring.facts import RingConfig
@@ -93,18 +94,19 @@ def _reduce_and_count(inputs: Sequence[Float32], config: RingConfig) -> tuple[Fl
         nonlocal hops, size
         hops += 1
         times = 1 if hops % nodes else nodes - 1  # each N-th hop is a total, which nodes forward unchanged
-        size += times * _frame_bytes(values, config)
+        codec = config.codec if hops % nodes > 1 else config.frame_codec
+        size += times * _frame_bytes(values, config, codec)
         return roundtrip(values, config.codec)
 
     total = all_reduce(inputs, config, hop)
     return total, size
 
 
-def _frame_bytes(values: Float32, config: RingConfig) -> int:
+def _frame_bytes(values: Float32, config: RingConfig, codec: CodecConfig | None) -> int:
     """Return the bytes of a slice's frames: beats of the payload, and one beat per header."""
     beat, size = config.width // 8, 0
     for start in range(0, values.size, config.frame_values):
         frame = values[start : start + config.frame_values]
-        payload = frame.nbytes if config.codec is None else len(encode(frame, config.codec))
+        payload = frame.nbytes if codec is None else len(encode(frame, codec))
         size += (-(-payload // beat) + 1) * beat
     return size

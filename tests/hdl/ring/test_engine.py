@@ -9,7 +9,7 @@ from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import Out
 
-from fanin.codec.facts import Bf16, Bfp, Inceptionn, Mode, Mx
+from fanin.codec.facts import Bf16, Bfp, Fp16, Inceptionn, Mode, Mx
 from fanin.codec.formats import Element, Rounding
 from fanin.hdl.ring.engine import RingEngine, RingEvents
 from fanin.hdl.stream.connect import connect_typed
@@ -61,9 +61,9 @@ class Port:
         return getattr(self._read if name in self._read.signature.members else self._write, name)
 
 
-def run(parameters, nodes, counts, *, codec=None, stall=0.2, latency=5):
+def run(parameters, nodes, counts, *, codec=None, tensor=None, stall=0.2, latency=5):
     """Reduce random vectors and check all memory; engine 0's events with the cycles in which they came."""
-    seed, config = new_seed(), RingConfig(**parameters, codec=codec)
+    seed, config = new_seed(), RingConfig(**parameters, codec=codec, tensor=tensor)
     ring, posts = EngineRing(config, nodes, len(counts)), vectors(counts, nodes, config, seed)
     log = {name: [] for name in RingEvents.as_shape().members}
     memories = [Memory(Port(e), seed + n, stall=stall, latency=latency) for n, e in enumerate(ring.engine)]
@@ -114,6 +114,21 @@ def run(parameters, nodes, counts, *, codec=None, stall=0.2, latency=5):
 def test_every_engine_ends_with_the_golden_sum_and_touches_nothing_else(nodes, codec):
     whole = SMALL["lanes"] * SMALL["frame_words"] * SMALL["slice_frames"] * nodes
     log = run(SMALL, nodes, [whole + 5, 1, 8 * nodes + 3], codec=codec)
+    assert len(log["accepted"]) == len(log["finished"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("nodes", "tensor", "codec"),
+    [
+        pytest.param(2, Bf16(), None, marks=pytest.mark.slow),
+        pytest.param(3, Fp16(), None, marks=pytest.mark.slow),
+        pytest.param(5, Bf16(), None, marks=pytest.mark.slow),
+        pytest.param(3, Fp16(), Bfp(), marks=pytest.mark.slow),
+    ],
+)
+def test_vectors_of_16_bit_values_are_added_in_binary32_and_rounded_once(nodes, tensor, codec):
+    whole = SMALL["lanes"] * SMALL["frame_words"] * SMALL["slice_frames"] * nodes
+    log = run(SMALL, nodes, [whole + 5, 1, 8 * nodes + 3], codec=codec, tensor=tensor)
     assert len(log["accepted"]) == len(log["finished"]) == 3
 
 

@@ -93,6 +93,7 @@ MACS = [mac_of(n) for n in range(3)]
 OPINIONS = {
     "nodes": {"members": {1: {"macs": MACS}}},
     "codec": {"configs": {1: replace(SMALL, codec=Inceptionn())}},
+    "tensor": {"configs": {1: replace(SMALL, codec=Bf16(), tensor=Bf16()), 0: replace(SMALL, codec=Bf16())}},
     "exponent": {"configs": {n: replace(SMALL, codec=Bfp(exponent=bits)) for n, bits in enumerate((8, 5))}},
     "count": {"counts": {1: -1}},
 }
@@ -196,6 +197,7 @@ def test_ports_are_those_of_one_memory_one_mac_and_one_register_file():
 
 
 NO_BLOCKS = {"block": 0, "mantissa": 0, "exponent": 0, "offset": 0, "codec_kind": 0, "element": 0}
+NO_BLOCKS |= {"tensor": 0}
 
 
 def test_the_driver_refuses_a_node_that_is_made_otherwise():
@@ -205,6 +207,8 @@ def test_the_driver_refuses_a_node_that_is_made_otherwise():
     for name, value in {"lanes": 16, "frame_words": 3, "slice_frames": 1}.items():
         with pytest.raises(ValueError, match=f"the node's {name} must be"):
             driver.check_identity([*good[:2], good[2] | {name: value}, NO_BLOCKS])
+    with pytest.raises(ValueError, match="the node's tensor must be"):
+        driver.check_identity([*good, NO_BLOCKS | {"tensor": 1}])
     with pytest.raises(ValueError, match="the node's id must be"):
         driver.check_identity([IDENTITY + 1, *good[1:], NO_BLOCKS])
 

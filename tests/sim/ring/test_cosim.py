@@ -27,18 +27,26 @@ LOSSY_RUNS = 6
 RANDOM = Mx(Element.E2M3, 64, Rounding.STOCHASTIC)  # a block is 8 words
 
 
+#: Codec and tensor.
+CONFIGS = [(codec, None) for codec in (Bfp(), Mx(), Mx(Element.E2M1, 16), Bf16(), Fp16(), RANDOM)]
+CONFIGS += [(None, Bf16()), (None, Fp16()), (Bf16(), Bf16()), (Bfp(), Fp16()), (RANDOM, Bf16())]
+
+
 @pytest.fixture(
-    scope="module",
-    params=[None, Bfp(4, 7, 5, 8), *slow(Bfp(), Mx(), Mx(Element.E2M1, 16), Bf16(), Fp16(), RANDOM)],
-    ids=str,
+    scope="module", params=[(None, None), (Bfp(4, 7, 5, 8), None), *slow(*CONFIGS)], ids=lambda pair: str(pair)
 )
 def cosim(request):
-    return RingCosim(RingConfig(codec=request.param, **SIZES), nodes=NODES, quiet=True)
+    codec, tensor = request.param
+    return RingCosim(RingConfig(codec=codec, tensor=tensor, **SIZES), nodes=NODES, quiet=True)
 
 
-def vectors(rng, counts, nodes=NODES):
+def vectors(rng, counts, config, nodes=NODES):
     return [
-        [rng.normal(0, 10.0 ** rng.integers(-6, 3), n).astype(np.float32) for n in counts] for _ in range(nodes)
+        [
+            all_reduce.codes_of(rng.normal(0, 10.0 ** rng.integers(-6, 3), n).astype(np.float32), config.tensor)
+            for n in counts
+        ]
+        for _ in range(nodes)
     ]
 
 
@@ -47,14 +55,14 @@ def check(run, given, config):
     assert run.intact
     bits = RandomBits()
     for number, own in enumerate(zip(*given, strict=True)):
-        expected = all_reduce.all_reduce(own, config, bits=bits).view(np.uint32)
+        expected = all_reduce.all_reduce(own, config, bits=bits).view(np.uint16)
         for sums in run.sums:
-            np.testing.assert_array_equal(sums[number].view(np.uint32), expected)
+            np.testing.assert_array_equal(sums[number].view(np.uint16), expected)
 
 
 def test_several_vectors_of_odd_lengths_on_a_bad_network(cosim):
     seed = new_seed()
-    given = vectors(np.random.default_rng(seed), (1, 8 * 16 * 20 * NODES + 3, 777, 9000))
+    given = vectors(np.random.default_rng(seed), (1, 8 * 16 * 20 * NODES + 3, 777, 9000), cosim.config)
     run = cosim.all_reduce(given, link=BAD, timeout=TIMEOUT, seed=seed)
     check(run, given, cosim.config)
     assert sum(counters["retransmitted"] for counters in run.counters) > 0
@@ -64,12 +72,12 @@ def test_several_vectors_of_odd_lengths_on_a_bad_network(cosim):
 
 @pytest.mark.parametrize("nodes", [2, 3])
 def test_fewer_nodes_than_were_built(cosim, nodes):
-    given = vectors(np.random.default_rng(new_seed()), (5000,), nodes)
+    given = vectors(np.random.default_rng(new_seed()), (5000,), cosim.config, nodes)
     check(cosim.all_reduce(given), given, cosim.config)
 
 
 def test_cycles_are_those_of_the_model(cosim):
-    given = vectors(np.random.default_rng(new_seed()), (1 << 17,))
+    given = vectors(np.random.default_rng(new_seed()), (1 << 17,), cosim.config)
     run = cosim.all_reduce(given)
     check(run, given, cosim.config)
     model = RingTime(config=cosim.config, nodes=NODES, count=1 << 17)
@@ -78,12 +86,14 @@ def test_cycles_are_those_of_the_model(cosim):
 
 def test_special_values_and_every_exponent_go_round(cosim):
     rng = np.random.default_rng(new_seed())
-    given = [[rng.integers(0, 1 << 32, 4096, dtype=np.uint32).view(np.float32)] for _ in range(NODES)]
+    size = 4 // cosim.config.value_bytes
+    kind = all_reduce.value_type(cosim.config)
+    given = [[rng.integers(0, 1 << 32, 4096 // size, dtype=np.uint32).view(kind)] for _ in range(NODES)]
     check(cosim.all_reduce(given), given, cosim.config)
 
 
 def test_a_node_alone_ends_with_a_timeout_and_says_so(cosim):
-    given = vectors(np.random.default_rng(1), (100,), 2)
+    given = vectors(np.random.default_rng(1), (100,), cosim.config, 2)
     run = cosim.all_reduce(given, link=LinkConfig(drop=1.0), timeout=100, retries=3)
     assert [status.cause.name for status in run.status] == ["TIMEOUT"] * 2
     assert run.failed
@@ -92,7 +102,7 @@ def test_a_node_alone_ends_with_a_timeout_and_says_so(cosim):
 def test_engines_of_a_host_share_its_memory_and_each_vector():
     """Stripes bit for bit, on a bad network; one of the vectors has fewer words than there are engines."""
     cosim, seed = RingCosim(RingConfig(**SIZES), nodes=3, engines=4, quiet=True), new_seed()
-    given = vectors(np.random.default_rng(seed), (20_003, 17, 4 * 8 * 16 * 20 * 3), 3)
+    given = vectors(np.random.default_rng(seed), (20_003, 17, 4 * 8 * 16 * 20 * 3), cosim.config, 3)
     run = cosim.all_reduce(given, link=BAD, timeout=TIMEOUT, seed=seed)
     assert not run.failed
     assert run.intact
@@ -110,7 +120,7 @@ def test_engines_of_a_host_share_its_memory_and_each_vector():
 @pytest.mark.slow
 def test_buffers_even_out_a_memory_that_is_slower_than_the_lanes():
     """At 51 Gb/s memory has time for each word, but not for a segment's words in half of its steps."""
-    given, cycles = vectors(np.random.default_rng(new_seed()), (1 << 17,)), {}
+    given, cycles = vectors(np.random.default_rng(new_seed()), (1 << 17,), RingConfig()), {}
     for words in (0, 512):
         config = RingConfig(codec=Bfp(), memory_words=words, **SIZES)
         cosim = RingCosim(config, nodes=NODES, quiet=True)

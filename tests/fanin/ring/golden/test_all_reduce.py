@@ -1,5 +1,8 @@
 """Random bits of the nodes; engines that share a vector: each stripe is an all-reduce of its own."""
 
+from dataclasses import replace
+
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -63,3 +66,29 @@ def test_each_node_uses_up_one_sequence_in_the_order_in_which_it_sends(codec, no
         found = all_reduce(given, config, bits=bits)
         np.testing.assert_array_equal(found, expected[:count])
     assert not np.array_equal(all_reduce(given, config, bits=RandomBits(seed)), found)
+
+
+@pytest.mark.parametrize("codec", [None, Bf16(), Mx()], ids=str)
+@pytest.mark.parametrize(
+    ("tensor", "kind"), [(Bf16(), ml_dtypes.bfloat16), (Fp16(), np.float16)], ids=["bf16", "fp16"]
+)
+def test_sums_of_16_bit_values_are_those_of_binary32_rounded_once(tensor, kind, codec):
+    rng, config = np.random.default_rng(9), RingConfig(lanes=8, codec=codec)
+    given = [rng.normal(0, 1, 3000).astype(np.float32).astype(kind) for _ in range(4)]
+    total = all_reduce([own.astype(np.float32) for own in given], config)
+    found = all_reduce([own.view(np.uint16) for own in given], replace(config, tensor=tensor))
+    assert found.dtype == np.uint16
+    np.testing.assert_array_equal(found.view(kind), total.astype(kind))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tensor": Bf16(Rounding.STOCHASTIC)}, "tensor must be none, bf16 or fp16, .* not bf16, stochastic"),
+        ({"tensor": Mx()}, "tensor must be none, bf16 or fp16, rounded to nearest, not mx, e4m3"),
+        ({"tensor": Bf16(), "lanes": 4}, "lanes must be at least 8 with a tensor, not 4"),
+    ],
+)
+def test_tensors_that_nodes_do_not_have(options, message):
+    with pytest.raises(ValueError, match=message):
+        RingConfig(**options)

@@ -1,7 +1,9 @@
 """``fanin ring run``: gradients of files, added up by models and in RTL, and bad input."""
 
 import json
+from dataclasses import replace
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -49,13 +51,17 @@ def test_the_sum_is_the_golden_models(gradients, tmp_path, capsys, options, code
 
 @pytest.mark.verilator
 @pytest.mark.end_to_end
-def test_nodes_in_rtl_have_the_golden_sum(gradients, tmp_path, capsys):
+def test_nodes_in_rtl_have_the_golden_sum_of_16_bit_values(gradients, tmp_path, capsys):
     paths, vectors = gradients
     output = tmp_path / "sum.npy"
-    assert main(["ring", "run", *paths[:2], "--preset", "tiny", "-o", str(output), "--json"]) == 0
+    assert (
+        main(["ring", "run", *paths, "--preset", "tiny", "--tensor", "bf16", "-o", str(output), "--json"]) == 0
+    )
     found = json.loads(capsys.readouterr().out)
-    assert np.load(output).tobytes() == all_reduce(vectors[:2], PRESETS["tiny"]).tobytes()
-    assert found["bit_exact"] is True
+    codes = [vector.astype(ml_dtypes.bfloat16).view(np.uint16) for vector in vectors]
+    golden = all_reduce(codes, replace(PRESETS["tiny"], tensor=Bf16()))
+    assert np.array_equal(np.load(output), golden.view(ml_dtypes.bfloat16).astype(np.float32))
+    assert (found["bit_exact"], found["tensor"]) == (True, "bf16")
     assert found["seconds"]["rtl"] == pytest.approx(found["seconds"]["model"], rel=0.15)
 
 
