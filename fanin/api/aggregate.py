@@ -94,9 +94,10 @@ def aggregate(
     """Add the workers' ``arrays``, all of one shape, through a switch that runs the emitted program.
 
     Floats are rounded to integers of ``frac`` fraction bits, by default the most for which no value is clamped.
-    Integers are added unchanged. A warning counts values that were clamped. The other arguments are options of
-    ``fanin p4 emit`` and ``fanin train``. ``pcap`` is a file for the frames at the switch. Raises InputError
-    for bad arguments, CheckFailed if a packet was given up.
+    Integers are added unchanged. The sum has the arrays' type; for PyTorch's bfloat16 it has float32. A warning
+    counts values that were clamped. The other arguments are options of ``fanin p4 emit`` and ``fanin train``.
+    ``pcap`` is a file for the frames at the switch. Raises InputError for bad arguments, CheckFailed if a
+    packet was given up.
 
     Source: P4SGD, section 4; docs/systems/aggregation.md.
     """
@@ -155,7 +156,7 @@ def aggregate(
 def _stack(arrays: Sequence[npt.ArrayLike]) -> Array:
     """Return the arrays with a row per worker. Raises InputError for arrays that cannot be added."""
     try:
-        rows = [np.asarray(array) for array in arrays]
+        rows = [_as_array(array) for array in arrays]
     except (TypeError, ValueError) as error:
         raise InputError(f"arrays must be an array for each worker: {error}") from error
     if not 1 <= len(rows) <= MAX_WORKERS:
@@ -164,7 +165,7 @@ def _stack(arrays: Sequence[npt.ArrayLike]) -> Array:
         if row.shape != rows[0].shape:
             shapes = f"worker 0's is {rows[0].shape}, {number}'s {row.shape}"
             raise InputError(f"arrays must have one shape: {shapes}")
-        if row.dtype.kind not in "fiu":
+        if row.dtype.kind not in "fiu" and row.dtype.name != "bfloat16":
             raise InputError(f"arrays must be of real numbers: worker {number}'s is {row.dtype}")
         if not np.isfinite(row).all():
             raise InputError(f"arrays must be finite: worker {number}'s is not")
@@ -173,9 +174,15 @@ def _stack(arrays: Sequence[npt.ArrayLike]) -> Array:
     return np.stack(rows)
 
 
+def _as_array(array: npt.ArrayLike) -> Array:
+    """Return an array; PyTorch's bfloat16, which NumPy lacks, becomes float32."""
+    is_bfloat16 = str(getattr(array, "dtype", "")) == "torch.bfloat16"
+    return np.asarray(array.float() if is_bfloat16 else array)  # type: ignore[union-attr]
+
+
 def _to_integers(stacked: Array, frac: int | None) -> tuple[npt.NDArray[np.int64], int]:
     """Return the integers before the clamp, and their fraction bits. Raises InputError."""
-    if stacked.dtype.kind != "f":
+    if stacked.dtype.kind in "iu":
         if frac:
             raise InputError(f"frac is for floats, not for {stacked.dtype}")
         if stacked.dtype.kind == "u" and stacked.max() > _INT64_MAX:
@@ -213,6 +220,6 @@ def _all_reduce(
 def _in_type_of(stacked: Array, sums: Int32, frac: int) -> Array:
     """Return the sums in the arrays' shape and type."""
     values = sums.reshape(stacked.shape[1:])
-    if stacked.dtype.kind != "f":
+    if stacked.dtype.kind in "iu":
         return values
     return np.ldexp(values.astype(np.float64), -frac).astype(stacked.dtype)

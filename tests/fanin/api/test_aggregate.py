@@ -1,5 +1,6 @@
 """Sums of arrays through the switch: number formats, what is refused, what is shown."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from scapy.utils import rdpcap
@@ -13,7 +14,15 @@ def _rng():
     return np.random.default_rng(new_seed())
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_bfloat16_tensors_of_pytorch_have_a_sum_in_float32():
+    torch = pytest.importorskip("torch")
+    own = torch.tensor([[1.5, -2], [3.25, 2**-7]], dtype=torch.bfloat16)
+    total = fanin.aggregate([own, own, own]).values
+    assert total.dtype == np.float32
+    assert total.tolist() == [[4.5, -6], [9.75, 3 * 2**-7]]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("scale", [1.0, 1e-6, 1e3])
 def test_floats_are_added_with_the_finest_format_that_clamps_nothing(dtype, scale):
     arrays = [(scale * _rng().uniform(-1, 1, size=(5, 7))).astype(dtype) for _ in range(3)]
@@ -22,7 +31,7 @@ def test_floats_are_added_with_the_finest_format_that_clamps_nothing(dtype, scal
     assert total.values.shape == (5, 7)
     assert total.values.dtype == dtype
     exact = np.sum(np.array(arrays, dtype=np.float64), axis=0)
-    allowed = 3 * 2.0 ** -(total.frac + 1) + np.abs(exact) * np.finfo(dtype).eps
+    allowed = 3 * 2.0 ** -(total.frac + 1) + np.abs(exact) * float(ml_dtypes.finfo(dtype).eps)
     assert (np.abs(total.values - exact) <= allowed).all()
     with pytest.warns(UserWarning, match=r"of 105 values exceed the range \[-2\^29, 2\^29\) of 3 workers"):
         assert fanin.aggregate(arrays, frac=total.frac + 1).clamped > 0

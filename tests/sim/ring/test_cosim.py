@@ -27,17 +27,23 @@ LOSSY_RUNS = 6
 RANDOM = Mx(Element.E2M3, 64, Rounding.STOCHASTIC)  # a block is 8 words
 
 
-#: Codec and tensor.
-CONFIGS = [(codec, None) for codec in (Bfp(), Mx(), Mx(Element.E2M1, 16), Bf16(), Fp16(), RANDOM)]
-CONFIGS += [(None, Bf16()), (None, Fp16()), (Bf16(), Bf16()), (Bfp(), Fp16()), (RANDOM, Bf16())]
+CONFIGS = [RingConfig(**SIZES), RingConfig(codec=Bfp(4, 7, 5, 8), **SIZES)]
+SLOW = [
+    RingConfig(codec=codec, **SIZES) for codec in (Bfp(), Mx(), Mx(Element.E2M1, 16), Bf16(), Fp16(), RANDOM)
+]
+SLOW += [
+    RingConfig(codec=codec, tensor=tensor, **SIZES)
+    for codec, tensor in [(None, Bf16()), (None, Fp16()), (Bf16(), Bf16()), (Bfp(), Fp16()), (RANDOM, Bf16())]
+]
 
 
 @pytest.fixture(
-    scope="module", params=[(None, None), (Bfp(4, 7, 5, 8), None), *slow(*CONFIGS)], ids=lambda pair: str(pair)
+    scope="module",
+    params=[*CONFIGS, *slow(*SLOW)],
+    ids=lambda config: f"{config.codec}; {config.tensor_name}",
 )
 def cosim(request):
-    codec, tensor = request.param
-    return RingCosim(RingConfig(codec=codec, tensor=tensor, **SIZES), nodes=NODES, quiet=True)
+    return RingCosim(request.param, nodes=NODES, quiet=True)
 
 
 def vectors(rng, counts, config, nodes=NODES):
@@ -68,6 +74,19 @@ def test_several_vectors_of_odd_lengths_on_a_bad_network(cosim):
     assert sum(counters["retransmitted"] for counters in run.counters) > 0
     assert sum(counters["bad_fcs"] for counters in run.counters) > 0
     assert all(counters["agreed"] > 0 for counters in run.counters)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", [*(Mx(element) for element in Element), Bf16(), Fp16()], ids=str)
+def test_six_nodes_of_each_format_on_a_bad_network(codec):
+    config, seed = RingConfig(codec=codec, **SIZES), new_seed()
+    given = vectors(np.random.default_rng(seed), (20_000, 777), config, 6)
+    run = RingCosim(config, nodes=6, quiet=True).all_reduce(given, link=BAD, timeout=TIMEOUT, seed=seed)
+    check(run, given, config)
+    words = sum(6 * part.words for count in (20_000, 777) for (part, *_) in config.segments(count, 6))
+    frame = codec.stream_limits(config.frame_values)[1] / config.frame_words / 32  # beats of a word
+    for counters in run.counters:  # a slice's last frame may be short, of whole beats
+        assert counters["sent_beats"] == pytest.approx(words * frame * 10 / 6, rel=0.02)
 
 
 @pytest.mark.parametrize("nodes", [2, 3])
