@@ -15,7 +15,7 @@ from fanin.hdl.ring.node import RingNode
 from fanin.host.driver import AsyncRegisterDriver
 from fanin.ring.driver import RingDriver, RingMember, RingStatus
 from fanin.ring.facts import RingConfig
-from fanin.ring.golden.all_reduce import all_reduce
+from fanin.ring.golden.all_reduce import all_reduce, codes_of
 from fanin.ring.random_bits import RandomBits
 from fanin.sim.rtl.memory import ReadMemory
 from fanin.sim.rtl.stalls import Side, Stalls
@@ -214,9 +214,9 @@ def vectors(counts: list[int], nodes: int, config: RingConfig, seed: int) -> lis
     rng, result, address = np.random.default_rng(seed), [], 0x0FC0
     for count in counts:
         scale = np.float32(2.0) ** rng.integers(-20, 3, (nodes, count)).astype(np.float32)
-        gradients = list((rng.standard_normal((nodes, count)) * scale).astype(np.float32))
-        result.append(Vector(address, gradients))
-        address += config.width // 8 * (config.words(count) + 1)
+        values = (rng.standard_normal((nodes, count)) * scale).astype(np.float32)
+        result.append(Vector(address, [codes_of(own, config.tensor) for own in values]))
+        address += config.word_bytes * (config.words(count) + 1)
     assert address <= BYTES
     return result
 

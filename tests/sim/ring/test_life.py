@@ -1,13 +1,14 @@
 """Ring nodes that are started, aborted, set up wrongly and started again; each clean job is exact."""
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from fanin.codec.facts import Bfp
 from fanin.link import LinkConfig
-from fanin.ring.facts import RingConfig
+from fanin.ring.facts import PRESETS, RingConfig
 from fanin.sim.cosim.cluster import Cluster
 from fanin.sim.cosim.simulator import Group
 from fanin.sim.ring.cosim import RingCosim
@@ -25,12 +26,13 @@ NETWORKS = {
     "bad": LinkConfig(drop=0.01, duplicate=0.01, reorder=0.01, corrupt=0.01),
 }
 CONFIG = RingConfig(**SIZES)
+#: The build of the first one also serves ``ring run``.
+CONFIGS = [PRESETS["tiny"], *slow(*(replace(CONFIG, codec=codec) for codec in (None, Bfp(4, 7, 5, 8), RANDOM)))]
 
 
 @pytest.mark.parametrize(("network", "rounds"), [("good", 3), *slow(("good", 150), ("bad", 150))])
-@pytest.mark.parametrize("codec", [None, *slow(Bfp(4, 7, 5, 8), RANDOM)], ids=str)
-def test_nothing_of_a_job_reaches_the_next(codec, network, rounds):
-    config = RingConfig(codec=codec, **SIZES)
+@pytest.mark.parametrize("config", CONFIGS, ids=["tiny", "none", "bfp", "mx"])
+def test_nothing_of_a_job_reaches_the_next(config, network, rounds):
     cluster = RingCosim(config, nodes=NODES, quiet=True)._cluster
     steps, _ = live(cluster, config, NETWORKS[network], rounds, new_seed())
     assert steps >= 4 * rounds

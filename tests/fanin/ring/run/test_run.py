@@ -10,7 +10,7 @@ import pytest
 from fanin.cli.main import main
 from fanin.codec.facts import Bf16, Bfp, Inceptionn, Mx
 from fanin.codec.formats import Element, Rounding
-from fanin.ring.facts import PRESETS, RingConfig
+from fanin.ring.facts import PRESETS, TENSORS, RingConfig
 from fanin.ring.golden.all_reduce import all_reduce
 from tests.support import new_seed
 
@@ -49,20 +49,31 @@ def test_the_sum_is_the_golden_models(gradients, tmp_path, capsys, options, code
     assert set(found["seconds"]) == {"model"}
 
 
+def check_nodes_in_rtl(gradients, folder, capsys, tensor, values, codes):
+    """The sum of four files by ``tiny`` nodes, of which the first and the last are alike."""
+    paths, vectors = gradients
+    output = folder / "sum.npy"
+    options = ["--preset", "tiny", "--tensor", tensor, "-o", str(output), "--json"]
+    assert main(["ring", "run", *paths, paths[0], *options]) == 0
+    found = json.loads(capsys.readouterr().out)
+    given = [vector.astype(values).view(codes) for vector in (*vectors, vectors[0])]
+    golden = all_reduce(given, replace(PRESETS["tiny"], tensor=TENSORS[tensor]))
+    assert np.array_equal(np.load(output), golden.view(values).astype(np.float32))
+    assert (found["bit_exact"], found["tensor"]) == (True, tensor)
+    assert found["seconds"]["rtl"] == pytest.approx(found["seconds"]["model"], rel=0.15)
+
+
 @pytest.mark.verilator
 @pytest.mark.end_to_end
-def test_nodes_in_rtl_have_the_golden_sum_of_16_bit_values(gradients, tmp_path, capsys):
-    paths, vectors = gradients
-    output = tmp_path / "sum.npy"
-    assert (
-        main(["ring", "run", *paths, "--preset", "tiny", "--tensor", "bf16", "-o", str(output), "--json"]) == 0
-    )
-    found = json.loads(capsys.readouterr().out)
-    codes = [vector.astype(ml_dtypes.bfloat16).view(np.uint16) for vector in vectors]
-    golden = all_reduce(codes, replace(PRESETS["tiny"], tensor=Bf16()))
-    assert np.array_equal(np.load(output), golden.view(ml_dtypes.bfloat16).astype(np.float32))
-    assert (found["bit_exact"], found["tensor"]) == (True, "bf16")
-    assert found["seconds"]["rtl"] == pytest.approx(found["seconds"]["model"], rel=0.15)
+def test_nodes_in_rtl_have_the_golden_sum(gradients, tmp_path, capsys):
+    check_nodes_in_rtl(gradients, tmp_path, capsys, "fp32", np.float32, np.float32)
+
+
+@pytest.mark.verilator
+@pytest.mark.slow
+@pytest.mark.parametrize(("tensor", "values"), [("bf16", ml_dtypes.bfloat16), ("fp16", np.float16)])
+def test_nodes_in_rtl_have_the_golden_sum_of_16_bit_values(gradients, tmp_path, capsys, tensor, values):
+    check_nodes_in_rtl(gradients, tmp_path, capsys, tensor, values, np.uint16)
 
 
 @pytest.mark.parametrize(
