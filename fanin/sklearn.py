@@ -12,9 +12,10 @@ from scipy import sparse
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from fanin import fixed
 from fanin.base.errors import InputError
@@ -32,6 +33,7 @@ Int32 = npt.NDArray[np.int32]
 
 _INPUT = {"accept_sparse": "csr", "dtype": np.float64}
 BACKENDS = ("golden", "rtl")
+_MOST_USES = 10  # of a sample, on average, with whole numbers as weights
 #: Default γ: this divided by the mean squared length of a quantised sample, which bounds the loss's curvature.
 _STEPS = {Loss.LINEAR: 1.0, Loss.LOGISTIC: 4.0, Loss.HINGE: 1.0}
 
@@ -90,6 +92,24 @@ class _Glm(BaseEstimator):
         tags.input_tags.sparse = True
         return tags
 
+    @property
+    def coef_(self) -> Float64:
+        """Coefficients of the features as they were given; of a classifier a row each, as scikit-learn's."""
+        return self._linear()[0]
+
+    @property
+    def intercept_(self) -> Float64:
+        """Intercept, of a classifier one per row of ``coef_``."""
+        return self._linear()[1]
+
+    def _linear(self) -> tuple[Float64, Float64]:
+        check_is_fitted(self)
+        return self.model_.linear
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Return whether there is a model: ``coef_`` follows from it."""
+        return hasattr(self, "model_")
+
     def _samples(self, X: Any, y: Any, **options: Any) -> tuple[Any, Any]:
         """Return samples checked by scikit-learn; sparse ones as CSR."""
         X, y = validate_data(self, X, y, **_INPUT, **options)
@@ -102,8 +122,11 @@ class _Glm(BaseEstimator):
             raise ValueError(f"loss must be one of {', '.join(self._losses)}, not {name!r}")
         return LOSSES[name]
 
-    def _train(self, X: Any, labels: list[Float64], loss: Loss) -> list[GlmModel]:
-        """Train a model per list of labels on the same samples. Raises ValueError for bad parameters."""
+    def _train(self, X: Any, labels: list[Float64], loss: Loss, weights: Any = None) -> list[GlmModel]:
+        """Train a model per list of labels on the same samples. Raises ValueError for bad parameters.
+
+        ``weights``: those of the samples, which decide how often each is used.
+        """
         if self.backend not in BACKENDS:
             raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, not {self.backend!r}")
         if self.preset not in PRESETS:
@@ -111,8 +134,12 @@ class _Glm(BaseEstimator):
         if self.epochs < 1:
             raise ValueError(f"epochs must be at least 1, not {self.epochs}")
         order = np.arange(X.shape[0])
+        if weights is not None:
+            weights = _check_sample_weight(weights, X, dtype=np.float64, ensure_non_negative=True)
+            order = np.repeat(order, _uses(weights))
         if self.shuffle:
-            order = _generator(self.random_state).permutation(len(order))
+            order = order[_generator(self.random_state).permutation(len(order))]
+        self.n_iter_ = self.epochs
         try:
             return self._models(X[order], [model_labels[order] for model_labels in labels], loss)
         except InputError as error:
@@ -205,6 +232,19 @@ def _on_nodes(shape: TrainShape) -> Callable[..., Int32]:
     return learn
 
 
+def _uses(weights: Float64) -> npt.NDArray[np.int64]:
+    """Return how often each sample is used: its weight if all are whole numbers.
+
+    Else as many samples as there are are drawn, at equal steps of the sum of weights. ``weights``: not all 0.
+    """
+    total = weights.sum()
+    if total <= _MOST_USES * len(weights) and np.array_equal(weights, np.floor(weights)):
+        return weights.astype(np.int64)
+    edges = np.floor(np.cumsum(weights) * (len(weights) / total) + 0.5).astype(np.int64)
+    edges[-1] = len(weights)
+    return np.diff(edges, prepend=0)
+
+
 def _csr(X: Any) -> Any:
     return sparse.csr_matrix(X) if sparse.issparse(X) else X
 
@@ -236,8 +276,46 @@ class GlmClassifier(ClassifierMixin, _Glm):
 
     _losses = ("logistic", "hinge")
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Train; labels may be numbers or words. Raises ValueError for unsuitable data."""
+    def __init__(
+        self,
+        *,
+        loss: str | None = None,
+        epochs: int = 40,
+        batch: int = 32,
+        lr: float | None = None,
+        l2: float = 0.0,
+        precision: int = fixed.MAX_PRECISION,
+        frac: int = fixed.DEFAULT_FRAC,
+        fit_intercept: bool = True,
+        shuffle: bool = True,
+        random_state: Any = 0,
+        preset: str = "demo",
+        workers: int = 4,
+        backend: str = "golden",
+        class_weight: Any = None,
+    ):
+        super().__init__(
+            loss=loss,
+            epochs=epochs,
+            batch=batch,
+            lr=lr,
+            l2=l2,
+            precision=precision,
+            frac=frac,
+            fit_intercept=fit_intercept,
+            shuffle=shuffle,
+            random_state=random_state,
+            preset=preset,
+            workers=workers,
+            backend=backend,
+        )
+        self.class_weight = class_weight
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train; labels may be numbers or words. Raises ValueError for unsuitable data.
+
+        ``sample_weight`` and ``class_weight`` decide how often a sample is used: docs/reference/sklearn.md.
+        """
         loss = self._loss()
         X, y = self._samples(X, y)
         check_classification_targets(y)
@@ -245,7 +323,11 @@ class GlmClassifier(ClassifierMixin, _Glm):
         if len(self.classes_) < 2:
             raise ValueError(f"y has one class, {self.classes_.tolist()[0]!r}: a classifier needs two or more")
         positive_codes = range(1, 2) if len(self.classes_) == 2 else range(len(self.classes_))
-        models = self._train(X, [(codes == n).astype(np.float64) for n in positive_codes], loss)
+        if self.class_weight is not None:
+            of_class = compute_sample_weight(self.class_weight, y)
+            sample_weight = of_class if sample_weight is None else of_class * np.asarray(sample_weight)
+        labels = [(codes == n).astype(np.float64) for n in positive_codes]
+        models = self._train(X, labels, loss, sample_weight)
         self.model_ = GlmModel.of_classes(models, tuple(self.classes_.tolist()))
         return self
 
@@ -259,6 +341,16 @@ class GlmClassifier(ClassifierMixin, _Glm):
         if len(self.classes_) > 2:
             return self.classes_[np.argmax(sums, axis=1)]
         return self.classes_[metrics.is_larger_class(sums).astype(int)]
+
+    def _linear(self) -> tuple[Float64, Float64]:
+        coefficients, intercept = super()._linear()
+        return np.atleast_2d(coefficients), np.atleast_1d(intercept)
+
+    @available_if(lambda self: self.loss in (None, "logistic"))
+    def predict_log_proba(self, X: Any) -> Float64:
+        """Return the logarithm of ``predict_proba``."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
 
     @available_if(lambda self: self.loss in (None, "logistic"))
     def predict_proba(self, X: Any) -> Float64:
@@ -278,8 +370,11 @@ class GlmRegressor(RegressorMixin, _Glm):
 
     _losses = ("linear",)
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Train. Raises ValueError for unsuitable data."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train. Raises ValueError for unsuitable data.
+
+        ``sample_weight`` decides how often a sample is used: docs/reference/sklearn.md.
+        """
         loss = self._loss()
         X, y = self._samples(X, y, y_numeric=True)
         y = y.astype(np.float64)
@@ -287,7 +382,7 @@ class GlmRegressor(RegressorMixin, _Glm):
             scale = TargetScale.of(y)
         except InputError as error:
             raise ValueError(str(error)) from error
-        (model,) = self._train(X, [scale.to_sums(y)], loss)
+        (model,) = self._train(X, [scale.to_sums(y)], loss, sample_weight)
         self.model_ = dataclasses.replace(model, scale=scale)
         return self
 

@@ -6,16 +6,26 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.datasets import load_breast_cancer, load_digits, make_classification, make_regression
+from sklearn.ensemble import AdaBoostClassifier, VotingClassifier
+from sklearn.feature_selection import RFE, SelectFromModel
+from sklearn.metrics import recall_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fanin.sklearn import GlmClassifier, GlmRegressor
+from fanin.sklearn import GlmClassifier, GlmRegressor, _uses
 from tests.support import new_seed, slow
 
 
-@parametrize_with_checks([GlmRegressor(), GlmClassifier()])
+def expected_failures(estimator):
+    """Checks that a stochastic descent fails, as scikit-learn's SGDRegressor does."""
+    names = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")]
+    reason = "the order of samples decides the weights, and repeated samples are at other places of it"
+    return dict.fromkeys(names, reason) if isinstance(estimator, GlmRegressor) else {}
+
+
+@parametrize_with_checks([GlmRegressor(), GlmClassifier()], expected_failed_checks=expected_failures)
 def test_scikit_learns_own_checks(estimator, check):
     check(estimator)
 
@@ -132,6 +142,75 @@ def test_bad_parameters_are_refused(options, cause):
     X, y = load_breast_cancer(return_X_y=True)
     with pytest.raises(ValueError, match=cause):
         GlmClassifier(**options).fit(X, y)
+
+
+@pytest.mark.parametrize("loss", ["linear", "logistic", "hinge"])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_coefficients_are_of_the_features_as_they_are(loss, fit_intercept):
+    """A sum differs by half a step of each feature at most."""
+    X, y = problem(np.random.default_rng(new_seed()), loss)
+    X[:, 0] = 7.0  # constant: of no weight
+    fitted = estimator(loss, epochs=5, fit_intercept=fit_intercept).fit(X, y)
+    sums = fitted.predict(X) if loss == "linear" else fitted.decision_function(X)
+    assert fitted.coef_.shape == ((X.shape[1],) if loss == "linear" else (1, X.shape[1]))
+    linear = X @ np.ravel(fitted.coef_) + np.ravel(fitted.intercept_)
+    step = np.abs(np.ravel(fitted.coef_)) * (X.max(axis=0) - X.min(axis=0)) / 2**8
+    assert np.abs(linear - sums).max() <= step.sum() / 2 * (1 + 1e-9) + 1e-12 * np.abs(sums).max()
+    assert np.ravel(fitted.coef_)[0] == 0
+    assert fitted.n_iter_ == 5
+
+
+def test_classes_have_a_row_of_coefficients_each_and_logarithms_of_probabilities():
+    X, y = load_digits(return_X_y=True)
+    fitted = GlmClassifier(epochs=2).fit(X[:500], y[:500])
+    assert (fitted.coef_.shape, fitted.intercept_.shape) == ((10, 64), (10,))
+    linear = X @ fitted.coef_.T + fitted.intercept_
+    assert np.abs(linear - fitted.decision_function(X)).max() < 0.05 * np.abs(linear).max()
+    np.testing.assert_allclose(np.exp(fitted.predict_log_proba(X)), fitted.predict_proba(X))
+
+
+def test_whole_weights_are_repetitions_and_others_shares_of_the_samples():
+    X, y = problem(np.random.default_rng(new_seed()), "logistic")
+    weights = np.arange(len(y)) % 3
+    plain = {"epochs": 2, "shuffle": False}
+    weighted = GlmClassifier(**plain).fit(X, y, sample_weight=weights)
+    repeated = GlmClassifier(**plain).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
+    assert np.array_equal(weighted.model_.weights, repeated.model_.weights)
+    half = _uses(np.where(np.arange(100) < 50, 0.25, 0.75))  # a quarter of the draws from the first half
+    assert (half.sum(), half[:50].sum(), half[50:].min(), half[50:].max()) == (100, 25, 1, 2)
+    equal = GlmClassifier(epochs=2).fit(X, y, sample_weight=np.full(len(y), 0.3))
+    assert np.array_equal(equal.model_.weights, GlmClassifier(epochs=2).fit(X, y).model_.weights)
+    with pytest.raises(ValueError, match="at least one non-zero number"):
+        GlmClassifier().fit(X, y, sample_weight=np.zeros(len(y)))
+
+
+def test_balanced_classes_find_the_rare_one():
+    X, y = make_classification(600, 8, weights=[0.95], class_sep=0.6, random_state=3)
+    recalls = [
+        recall_score(y, GlmClassifier(epochs=10, class_weight=choice).fit(X, y).predict(X))
+        for choice in (None, "balanced", {0: 1, 1: 10})
+    ]
+    assert recalls[0] < 0.5 < min(recalls[1:])
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        SelectFromModel(GlmClassifier(epochs=2)),
+        RFE(GlmClassifier(epochs=2), n_features_to_select=20, step=0.3),
+        AdaBoostClassifier(GlmClassifier(epochs=2), n_estimators=3),
+        VotingClassifier(
+            [("a", GlmClassifier(epochs=2)), ("b", GlmClassifier(epochs=2, precision=2))], voting="soft"
+        ),
+    ],
+    ids=lambda meta: type(meta).__name__,
+)
+def test_scikit_learns_meta_estimators_use_it(meta):
+    X, y = load_breast_cancer(return_X_y=True)
+    if hasattr(meta, "transform") and not hasattr(meta, "voting"):
+        assert 1 <= meta.fit(X, y).transform(X).shape[1] <= 20
+    else:
+        assert meta.fit(X, y).score(X, y) > 0.9
 
 
 def test_only_the_logistic_loss_has_probabilities():

@@ -74,6 +74,23 @@ class GlmModel:
             _by_row(partial(metrics.activations_float64, q, precision=self.precision), self.float64),
         )
 
+    @property
+    def linear(self) -> tuple[Float64, Float64]:
+        """Coefficients of features as they are, and intercept, of the nodes' weights; for targets, of these.
+
+        Their sums differ from ``activations`` by the quantisation of features: a code counts as its middle. A
+        feature that was constant in training has 0. For more than two classes a row, and an intercept, each.
+        """
+        span = self.ranges.high - self.ranges.low
+        weights = np.ldexp(self.weights.astype(np.float64), -self.frac)
+        per_span = weights[..., : len(span)]
+        coefficients = np.divide(per_span, span, out=np.zeros_like(per_span), where=span > 0)
+        middle = np.ldexp(np.where(span > 0, per_span, 0), -self.precision - 1).sum(axis=-1)
+        intercept = -(coefficients * self.ranges.low).sum(axis=-1) - middle
+        if self.bias:
+            intercept = intercept + weights[..., -1] * (1 - 2.0**-self.precision)
+        return self.scale.scale * coefficients, self.scale.to_targets(intercept)
+
     def predict(self, activations: Float64) -> npt.NDArray[Any]:
         """Return the predicted labels, or targets for the linear loss.
 

@@ -83,10 +83,12 @@ def test_six_nodes_of_each_format_on_a_bad_network(codec):
     given = vectors(np.random.default_rng(seed), (20_000, 777), config, 6)
     run = RingCosim(config, nodes=6, quiet=True).all_reduce(given, link=BAD, timeout=TIMEOUT, seed=seed)
     check(run, given, config)
-    words = sum(6 * part.words for count in (20_000, 777) for (part, *_) in config.segments(count, 6))
-    frame = codec.stream_limits(config.frame_values)[1] / config.frame_words / 32  # beats of a word
-    for counters in run.counters:  # a slice's last frame may be short, of whole beats
-        assert counters["sent_beats"] == pytest.approx(words * frame * 10 / 6, rel=0.02)
+    beats = 0
+    for part in (segment[0] for count in (20_000, 777) for segment in config.segments(count, 6)):
+        whole, rest = divmod(part.words, config.frame_words)
+        for words in [config.frame_words] * whole + [rest] * (rest > 0):
+            beats += 2 * 5 * -(-codec.stream_limits(words * config.lanes)[1] // 32)
+    assert [counters["sent_beats"] for counters in run.counters] == [beats] * 6
 
 
 @pytest.mark.parametrize("nodes", [2, 3])
