@@ -119,9 +119,11 @@ def _add_nics(benchmarks: argparse._SubParsersAction[argparse.ArgumentParser]) -
     ring = _benchmark(
         benchmarks, "ring", "the ring NIC: the papers' models beside their figures; the RTL's cycles"
     )
-    ring.add_argument(
+    part = ring.add_mutually_exclusive_group()
+    part.add_argument(
         "--models", action="store_true", help="compute the papers' models only: seconds, not minutes"
     )
+    part.add_argument("--rates", action="store_true", help="measure each codec at 10, 25 and 100 Gb/s only")
     _add_output(ring)
     text = "training iterations on the ring's RTL beside AI Smart NIC's model; its figures with them"
     training = _benchmark(benchmarks, "ring-training", text, module="ring_training")

@@ -26,6 +26,9 @@ KNOWN_MISSES = {"B = 1792, 6 nodes: exposed, naive over overlapped"}
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
     """Yield inputs, facts and curves; draw the paper's figures into ``args.output``. Raises InputError."""
+    if args.rates:
+        yield from ring_rtl.measure_point(ring_rtl.CODEC_RATES)
+        return
     paths = drawing.outputs(args.output)
     inputs = paper.fitted()
     yield from smart_nic(inputs)
@@ -33,6 +36,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     yield from exchange_times()
     if not args.models:
         yield from ring_rtl.measure()
+        yield from ring_rtl.measure_point(ring_rtl.CODEC_RATES)
         yield from ring_groups.measure()
         yield from ring_nic.measure()
 

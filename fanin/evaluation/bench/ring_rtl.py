@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec.facts import Bfp, Inceptionn
+from fanin.codec.facts import Bf16, Bfp, CodecConfig, Fp16, Inceptionn, Mx
+from fanin.codec.formats import Element
 from fanin.evaluation.bench.area import depth_figures, map_parts
 from fanin.evaluation.bench.result import Result, number
 from fanin.hdl.arith.fp32 import FP32Adder
@@ -36,8 +38,17 @@ MAX_LOSS_DEVIATION = 5.0  # % of the model's time with losses
 MAX_FAULT_RATIO = 1.3  # time with faults over time without
 MAX_DEVIATION = 3.0  # % of the model's cycles
 MIN_BUSY = 98.0  # % of the time, if the link is the bottleneck
-TIMEOUT = 4000  # cycles: several round trips of a hop
-CODECS = {"no codec": None, "BFP": Bfp(), "INCEPTIONN": Inceptionn(group=16)}
+TIMEOUT = 4000  # cycles: several round trips of a hop at 40 Gb/s or more
+CODECS: dict[str, CodecConfig | None] = {
+    "no codec": None,
+    "BFP": Bfp(),
+    "INCEPTIONN": Inceptionn(group=16),
+    "MX e4m3": Mx(),
+    "MX e2m1": Mx(Element.E2M1),
+    "bfloat16": Bf16(),
+    "binary16": Fp16(),
+}
+MAPPED = ("no codec", "BFP", "INCEPTIONN")  # codecs of the nodes whose depth is measured
 
 Float32 = npt.NDArray[np.float32]
 
@@ -47,34 +58,50 @@ class Point:
     """Rings to measure.
 
     - ``sizes``: sizes of a node.
-    - ``link``: link of each engine.
+    - ``rates``: rates of each engine's link, in Gb/s.
     - ``nodes``: numbers of nodes.
     - ``codecs``: names in ``CODECS``.
     - ``engines``: engines of a host, each with its own link.
+    - ``faults``: names in ``FAULTS``.
     """
 
     name: str
     sizes: RingConfig
-    link: LinkConfig = field(default_factory=LinkConfig)
+    rates: Sequence[float] = (100,)
     nodes: Sequence[int] = (3, 4, 5, 6)
     codecs: Sequence[str] = ("no codec", "BFP")
     engines: int = 1
+    faults: Sequence[str] = tuple(FAULTS)
 
 
 POINTS = (
-    Point("16 lanes, 100 Gb/s", PRESETS["u280"], codecs=tuple(CODECS)),
-    Point("8 lanes, 40 Gb/s", PRESETS["prototype"], LinkConfig(gbps=40)),  # the paper's prototype
-    Point("4 × 16 lanes, 4 × 100 Gb/s", PRESETS["u280"], nodes=(3,), engines=4),
+    Point("16 lanes", PRESETS["u280"], codecs=MAPPED),
+    Point("8 lanes", PRESETS["prototype"], rates=(40,)),  # the paper's prototype
+    Point("4 × 16 lanes", PRESETS["u280"], nodes=(3,), engines=4),
+)
+#: Each codec whose streams have a fixed size, at three rates.
+CODEC_RATES = Point(
+    "codecs, 16 lanes",
+    PRESETS["u280"],
+    rates=(10, 25, 100),
+    nodes=(4,),
+    codecs=tuple(name for name in CODECS if name != "INCEPTIONN"),
+    faults=(),
 )
 
 
 def measure() -> Iterator[Result]:
     """Yield the figures; a simulation is built for each codec of a point, a minute or two each."""
-    for name, codec in CODECS.items():
-        yield from _depth(name, RingConfig(codec=codec))
+    for name in MAPPED:
+        yield from _depth(name, RingConfig(codec=CODECS[name]))
     for point in POINTS:
-        for name in point.codecs:
-            yield from _point(point, name)
+        yield from measure_point(point)
+
+
+def measure_point(point: Point) -> Iterator[Result]:
+    """Yield the figures of the point's rings, codec by codec."""
+    for name in point.codecs:
+        yield from _point(point, name)
 
 
 def _point(point: Point, codec: str) -> Iterator[Result]:
@@ -82,16 +109,19 @@ def _point(point: Point, codec: str) -> Iterator[Result]:
     gradients = [rng.normal(0, 1e-2, count).astype(np.float32) for _ in range(max(point.nodes))]
     config = replace(point.sizes, codec=CODECS[codec])
     cosim = RingCosim(config, nodes=max(point.nodes), engines=point.engines)
-    for nodes in point.nodes:
-        name = f"{point.name}, {codec}, {nodes} nodes, {count >> 18} MiB"
-        yield from _case(name, cosim, gradients[:nodes], point.link)
+    for gbps, nodes in itertools.product(point.rates, point.nodes):
+        name = f"{point.name}, {gbps:g} Gb/s, {codec}, {nodes} nodes, {count >> 18} MiB"
+        yield from _case(name, cosim, gradients[:nodes], LinkConfig(gbps=gbps), point.faults)
 
 
-def _case(name: str, cosim: RingCosim, gradients: list[Float32], link: LinkConfig) -> Iterator[Result]:
+def _case(
+    name: str, cosim: RingCosim, gradients: list[Float32], link: LinkConfig, faults: Sequence[str]
+) -> Iterator[Result]:
     expected = all_reduce.striped(gradients, cosim.config, cosim.engines)
     run = _run(cosim, gradients, link)
     model = RingTime.of(gradients, cosim.config, link=link, engines=cosim.engines)
-    note = f"the model: {number(round(model.total))}; bound by the {model.binds}"
+    microseconds = run.cycles * cosim.period_ps / 1e6
+    note = f"{number(microseconds)} µs; the model: {number(round(model.total))}; bound by the {model.binds}"
     yield Result(f"{name}: cycles", run.cycles, "cycles", note=note)
     yield Result(f"{name}: off the model", 100 * abs(run.cycles / model.total - 1), "%", MAX_DEVIATION)
     busy = 100 * min(run.transmit_busy(node) for node in range(len(run.status)))
@@ -100,8 +130,8 @@ def _case(name: str, cosim: RingCosim, gradients: list[Float32], link: LinkConfi
     yield Result(
         f"{name}: values wrong", wrong_values(run, expected), "values", 0, note="all nodes' against NumPy"
     )
-    for fault, probabilities in FAULTS.items():
-        trial_link = replace(link, **probabilities)
+    for fault in faults:
+        trial_link = replace(link, **FAULTS[fault])
         trials = [_run(cosim, gradients, trial_link, seed) for seed in range(SEEDS)]
         ratio = sum(trial.cycles for trial in trials) / SEEDS / run.cycles
         note = f"mean of {SEEDS} seeds"
@@ -120,7 +150,8 @@ def _off_the_loss_model(name: str, ratio: float, time: RingTime) -> Result:
 
 
 def _run(cosim: RingCosim, gradients: list[Float32], link: LinkConfig, seed: int = 0) -> RingRun:
-    return cosim.all_reduce([[gradient] for gradient in gradients], link=link, timeout=TIMEOUT, seed=seed)
+    timeout = round(TIMEOUT * max(1.0, 40 / link.gbps))
+    return cosim.all_reduce([[gradient] for gradient in gradients], link=link, timeout=timeout, seed=seed)
 
 
 def wrong_values(run: RingRun, expected: Float32) -> int:

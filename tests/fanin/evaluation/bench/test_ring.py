@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from fanin.cli.main import main
-from fanin.evaluation.bench import ring
+from fanin.evaluation.bench import ring, ring_rtl
 from fanin.evaluation.bench import smart_nic_figures as figures
 from fanin.evaluation.models import smart_nic_paper
+from fanin.ring.facts import PRESETS
 from fanin.sim.ring.timeline import makespan
 
 
@@ -62,3 +63,24 @@ def test_figures_that_are_not_met_have_no_limit_but_say_so():
     row = ring._fact(fact, smart_nic_paper.fitted())
     assert (row.limit, row.unit) == (None, "% off")
     assert row.note.endswith("the paper: 50; predicted, not met")
+
+
+@pytest.fixture
+def one_rate(monkeypatch):
+    """A ring of two small nodes in place of all codecs. Its vector is short, so the limits are wider."""
+    point = ring_rtl.Point("small", PRESETS["tiny"], rates=(5,), nodes=(2,), codecs=("no codec",), faults=())
+    monkeypatch.setattr(ring_rtl, "CODEC_RATES", point)
+    monkeypatch.setattr(ring_rtl, "COUNT", 4096)
+    monkeypatch.setattr(ring_rtl, "MIN_BUSY", 50)
+
+
+@pytest.mark.verilator
+def test_time_at_a_rate_is_beside_the_models(one_rate, capsys, monkeypatch):
+    monkeypatch.setattr(ring_rtl, "MAX_DEVIATION", 10)
+    assert main(["bench", "ring", "--rates", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["figures"]
+    assert [row["unit"] for row in rows] == ["cycles", "%", "% of time", "values"]
+    assert rows[0]["name"].startswith("small, 5 Gb/s, no codec, 2 nodes")
+    monkeypatch.setattr(ring_rtl, "MAX_DEVIATION", 0)
+    assert main(["bench", "ring", "--rates"]) == 1
+    assert "1 of 4 figures miss their limit" in capsys.readouterr().err
