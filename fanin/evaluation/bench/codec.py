@@ -58,6 +58,12 @@ MORE_FORMATS: tuple[tuple[CodecConfig, int], ...] = (
     (Mx(Element.INT8, 64, Rounding.STOCHASTIC), 512),
     (Fp16(Rounding.STOCHASTIC), 256),
 )
+#: Formats that are mapped, besides ``CODECS``. Decompressors do not depend on the rounding.
+MAPPED_FORMATS: tuple[tuple[CodecConfig, int], ...] = (
+    (Bfp(exponent=5), 512),
+    (Mx(rounding=Rounding.STOCHASTIC), 512),
+    (Fp16(Rounding.STOCHASTIC), 512),
+)
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
@@ -77,8 +83,8 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     for config, width in MORE_FORMATS:
         rtl = CodecRtl(config, width=width, quiet=True)
         yield from equality(f"{config}, {width} bits", config, rtl, args.values)
-    for config, width in CODECS:
-        yield from _area(config, width)
+    for config, width in CODECS + MAPPED_FORMATS:
+        yield from area(config, width)
 
 
 def _frame(rtl: CodecRtl, value: float, words: int) -> bytes:
@@ -143,11 +149,13 @@ def _differences(name: str, configs: Sequence[CodecConfig], rtl: CodecRtl, count
     )
 
 
-def _area(config: CodecConfig, width: int) -> Iterator[Result]:
-    for make in make_compressor, make_decompressor:
+def area(config: CodecConfig, width: int) -> Iterator[Result]:
+    """Yield area and depth of the compressor and, except with stochastic rounding, of the decompressor."""
+    stochastic = isinstance(config, Mx | Half) and config.rounding is Rounding.STOCHASTIC
+    for make in (make_compressor,) if stochastic else (make_compressor, make_decompressor):
         component = make(config, width)
-        kind = f" of {config.kind}" if isinstance(config, Half) else ""
-        yield from part_figures(component, f"{type(component).__name__}{kind}, {width} bits")
+        parameters = "" if isinstance(config, Inceptionn) else f", {config}"  # INCEPTIONN's are registers
+        yield from part_figures(component, f"{type(component).__name__}{parameters}, {width} bits")
 
 
 def _table_3(bounds: Sequence[int]) -> Iterator[Result]:
