@@ -1,4 +1,4 @@
-"""Effects of codecs on training, over seeds: INCEPTIONN's figures 13 and 14 and its table III.
+"""Effects of codecs on training, over seeds: INCEPTIONN's figures 13 and 14 and its table III, all codecs.
 
 All trainings of a seed begin with the same weights and see the same samples in the same order. A codec is
 therefore compared with no codec seed by seed.
@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from fanin.codec.facts import Bfp, Inceptionn, Mode
+from fanin.codec.facts import Bf16, Bfp, Fp16, Inceptionn, Mode, Mx
+from fanin.codec.formats import Element, Rounding
 from fanin.sim.codec.exchanges import (
     AggregatorTree,
     Exchange,
@@ -30,11 +31,16 @@ Float64 = npt.NDArray[np.float64]
 
 NO_CODEC = "none"  #: key of ``CODECS`` without a codec; other keys are names for tables
 TRUNCATIONS = (16, 22, 24)
+STOCHASTIC = (Element.E4M3, Element.E2M1)  # elements that are also rounded stochastically
 CODECS: dict[str, AnyCodec] = {
     NO_CODEC: None,
     **{f"INCEPTIONN 2^-{b}, {mode.name.lower()}": Inceptionn(b, mode) for b in BOUNDS for mode in Mode},
     **{f"{dropped} LSBs truncated": Truncation(dropped) for dropped in TRUNCATIONS},
     "BFP16": Bfp(),
+    **{f"MX {element}": Mx(element) for element in Element},
+    **{f"MX {element}, stochastic": Mx(element, rounding=Rounding.STOCHASTIC) for element in STOCHASTIC},
+    "bf16": Bf16(),
+    "fp16": Fp16(),
 }
 STRICT_CODEC = Inceptionn()
 #: Exchanges of the paper by its names: WA is a worker aggregator, INC the ring, +C with the codec. Figure 1 has

@@ -15,7 +15,7 @@ from pathlib import Path
 from fanin.base.errors import InputError
 from fanin.base.extras import how_to_install
 from fanin.base.scratch import write_file
-from fanin.codec.facts import Inceptionn, Mode
+from fanin.codec.facts import Bfp, Inceptionn, Mode, Mx
 from fanin.evaluation.bench import codec_training_costs as costs
 from fanin.evaluation.bench.codec_training_bench import HDC, TEMPLATES, Bench
 from fanin.evaluation.bench.figure import Figure, outputs, write
@@ -28,6 +28,7 @@ from fanin.sim.codec import tags
 from fanin.sim.codec.effects import CODECS, EXTRA_EPOCHS, NO_CODEC, Effect, effects, fidelities, more_epochs
 from fanin.sim.codec.tasks import TASKS, hdc
 from fanin.sim.codec.trainers import Training
+from fanin.sim.codec.wire import AnyCodec, Truncation
 
 PAGE = "codec-training.md"
 MILD_CODEC, HARSH_CODEC = "INCEPTIONN 2^-10, strict", "24 LSBs truncated"
@@ -96,7 +97,8 @@ def _figure_14(bench: Bench) -> Iterator[Result]:
                 yield from _more_epochs_figures(network, training, codec, effect, epochs_by_codec[codec])
             if codec != NO_CODEC:
                 relative = 100 * effect.accuracy.mean / effect_by_codec[NO_CODEC].accuracy.mean
-                figure.add(codec, effect.ratio.mean, relative)
+                figure.add(_family(CODECS[codec]), effect.ratio.mean, relative)
+        figure.series = {name: sorted(points) for name, points in figure.series.items()}
         _accuracy_table(bench, network, training, effect_by_codec, epochs_by_codec)
         form_rows += list(_form_rows(network, effect_by_codec))
         if network == TEMPLATES:
@@ -123,6 +125,20 @@ def _effect_figures(network: str, codec: str, effect: Effect) -> Iterator[Result
     yield Result(f"{name}: ratio", effect.ratio.mean, "× smaller", note=note, id=f"{id_prefix}.ratio")
     if isinstance(CODECS[codec], Inceptionn):
         yield from _share_figures(name, id_prefix, effect, published)
+
+
+def _family(config: AnyCodec) -> str:
+    """Return the series of the picture that a codec belongs to."""
+    match config:
+        case Inceptionn():
+            return f"INCEPTIONN, {config.mode.name.lower()}"
+        case Truncation():
+            return "LSBs truncated"
+        case Bfp():
+            return "BFP16"
+        case Mx():
+            return f"MX, {config.rounding.name.lower()}"
+    return "bf16, fp16"
 
 
 def _id_prefix(network: str, codec: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from fanin.runs.output import check_writable
 
 _MARKERS = "osD^vPX*<>" * 2
 _OFFSET = 0.12  # x offset between series, as a fraction of the distance between two names
+_MAX_ROW = 3  # figures side by side; more are drawn in two columns
 
 
 @dataclass
@@ -62,7 +64,10 @@ def outputs(name: str, folder: Path) -> tuple[Path, Path]:
 
 
 def write(figures: Sequence[Figure], paths: tuple[Path, Path]) -> None:
-    """Write figures side by side: JSON and PNG. They must have the same series, and share the y axis."""
+    """Write figures as JSON and one PNG: up to three side by side, more in two columns.
+
+    They must have the same series, and share the y axis.
+    """
     values: list[dict[str, Any]] = [vars(figure) for figure in figures]
     with output_file(paths[1]) as picture:  # complete before the values replace earlier ones
         _plot(figures, picture)
@@ -76,13 +81,18 @@ def _plot(figures: Sequence[Figure], file: BinaryIO) -> None:
     matplotlib.use("Agg")  # needs no display
     from matplotlib import pyplot
 
-    size = (7 if len(figures) == 1 else 4.5 * len(figures), 4.5)
+    columns = len(figures) if len(figures) <= _MAX_ROW else 2
+    rows = math.ceil(len(figures) / columns)
+    size = (7, 4.5) if len(figures) == 1 else (4.5 * columns, 4.5 if rows == 1 else 3.5 * rows)
     drawing = pyplot.figure(figsize=size, layout="constrained")
-    row = drawing.subplots(1, len(figures), sharey=True, squeeze=False)[0]
-    for figure, axes in zip(figures, row, strict=True):
+    grid = drawing.subplots(rows, columns, sharey=True, squeeze=False)
+    for figure, axes in zip(figures, grid.flat, strict=False):
         _draw(figure, axes)
-    row[0].set_ylabel(figures[0].y_label)
-    row[-1].legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    for axes in grid.flat[len(figures) :]:
+        axes.set_axis_off()
+    for row in grid:
+        row[0].set_ylabel(figures[0].y_label)
+    grid[0, -1].legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     drawing.text(0.01, -0.02, figures[-1].note, fontsize=7, va="top", wrap=True)
     drawing.savefig(file, format="png", dpi=150, bbox_inches="tight")
     pyplot.close(drawing)

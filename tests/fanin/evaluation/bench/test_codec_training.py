@@ -19,12 +19,12 @@ from fanin.sim.learning.mlp import Mlp
 
 matplotlib.use("Agg")
 QUICK = Training(network=Mlp((64, 12, 10)), epochs=2)
-FEW = ("none", "INCEPTIONN 2^-10, strict", "24 LSBs truncated")
+FEW = ("none", "INCEPTIONN 2^-10, strict", "24 LSBs truncated", "MX e2m1, stochastic")
 
 
 @pytest.fixture
 def quick(monkeypatch):
-    """The digit classifier alone, small, with three codecs."""
+    """The digit classifier alone, small, with few codecs."""
     monkeypatch.setattr(codec_training, "hdc", lambda mnist: QUICK)
     monkeypatch.setitem(TASKS, "templates", lambda: replace(QUICK, seed=9))
     codecs = {name: effects.CODECS[name] for name in FEW}
@@ -52,9 +52,12 @@ def test_accuracy_ratio_and_shares_become_results_a_picture_and_a_page(quick, ca
     assert all(row["limit"] is None for row in rows.values())
     assert rows["hdc: INCEPTIONN 2^-10, strict: seeds that end equal"]["unit"] == "of 2"
     figure = json.loads((tmp_path / "inceptionn-figure14.json").read_text())
-    assert list(figure["series"]) == [*FEW[1:]]
+    assert list(figure["series"]) == ["INCEPTIONN, strict", "LSBs truncated", "MX, stochastic"]
     accuracies = [rows[f"hdc: {name}: accuracy"]["value"] for name in ("none", FEW[2])]
-    assert figure["series"][FEW[2]] == [[4.0, 100 * accuracies[1] / accuracies[0]]]
+    assert figure["series"]["LSBs truncated"] == [[4.0, 100 * accuracies[1] / accuracies[0]]]
+    ratio = rows["hdc: MX e2m1, stochastic: ratio"]["value"]
+    assert ratio == pytest.approx(7.06, abs=0.01)  # 7.53 less the padding of each slice's last block
+    assert abs(rows["hdc: MX e2m1, stochastic: lost"]["value"]) < 10
     assert (tmp_path / "inceptionn-figure14.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / codec_training.PAGE).read_text()
     assert "## Figures 13 and 14: hdc" in page
