@@ -39,7 +39,7 @@ MAX_LOST, MIN_LOST = 1.0, 10.0
 MAX_MORE_EPOCHS = EXTRA_EPOCHS[-1]
 FEW_MORE_EPOCHS = 2  # more epochs for the same accuracy in the paper (section VIII-B)
 RATE_FACTORS = (0.5, 1, 2, 4)  # factors of the learning rate, for the task that truncation hurts
-MIN_SHOWN_ACCURACY = 60.0  # lower end of the picture's axis, in % of the accuracy without a codec
+MIN_SHOWN_ACCURACY = 94.0  # lower end of the picture's axis, in % of the accuracy without a codec
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:

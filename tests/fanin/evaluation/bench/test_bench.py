@@ -1,6 +1,7 @@
 """Benchmarks: limits and their verdicts, and what is read from a run's events."""
 
 import json
+import struct
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -322,3 +323,12 @@ def test_a_picture_replaces_a_link_and_leaves_its_target(tmp_path):
         assert not path.is_symlink()
         assert path.with_suffix(".old").read_text() == "precious"
     assert paths[1].read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("count", "wide"), [(3, True), (4, False)])
+def test_up_to_three_figures_stand_side_by_side_and_more_in_two_columns(tmp_path, count, wide):
+    figures = [Figure("name", f"{n}", "x", "y", {"series": [(1, 2), (2, 3)]}) for n in range(count)]
+    paths = outputs("several", tmp_path)
+    write(figures, paths)
+    width, height = struct.unpack(">II", paths[1].read_bytes()[16:24])  # of the PNG's header
+    assert (width > 2 * height) is wide
