@@ -26,7 +26,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.init import kaiming_normal_, zeros_
 from torch.nn.parallel import DistributedDataParallel
 
-from fanin.codec.facts import Bfp, Inceptionn, Mode
+from fanin.codec.facts import Bf16, Bfp, Inceptionn, Mode, Mx
+from fanin.codec.formats import Element
 from fanin.ring.facts import RingConfig
 from fanin.sim.codec.wire import AnyCodec, Traffic, Truncation
 from fanin.sim.learning.mlp import CLASSES, HIDDEN, PIXELS, Descent, load_digits
@@ -43,6 +44,9 @@ CODECS: dict[str, AnyCodec] = {
         for bound in (10, 6)
     },
     "BFP, 16 × 7": Bfp(),
+    "MX e4m3": Mx(),
+    "MX e2m1": Mx(Element.E2M1),
+    "bf16": Bf16(),
 }
 
 

@@ -29,7 +29,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from fanin.base.errors import ToolFailed
 from fanin.base.tools import safe_path
-from fanin.codec.facts import Bfp, CodecConfig, Inceptionn
+from fanin.codec.facts import Bf16, Bfp, CodecConfig, Inceptionn, Mx
+from fanin.codec.formats import Element
 from fanin.sim.codec.tasks import cnn
 from fanin.sim.codec.trainers import Training
 from fanin.sim.learning.convolutional import FlatNetwork
@@ -99,6 +100,9 @@ _CODECS: dict[str, CodecConfig] = {
     "BFP, 3 bits": Bfp(mantissa=3),
     "INCEPTIONN 2^-10": Inceptionn(10),
     "INCEPTIONN 2^-6": Inceptionn(6),
+    "MX e4m3": Mx(),
+    "MX e2m1": Mx(Element.E2M1),
+    "bf16": Bf16(),
 }
 _SHARES = {"top 1 %": 0.01, "top 0.1 %": 0.001}
 HOOK_SETUPS: dict[str, HookSetup] = {

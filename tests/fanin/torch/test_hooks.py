@@ -252,5 +252,5 @@ def test_the_example_trains_with_every_codec():
     command = [sys.executable, str(example), "--epochs", "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=True)
     lines = done.stdout.splitlines()
-    assert len(lines) == 10
+    assert len(lines) == 13
     assert lines[1].split()[:2] == ["none", "1.00×"]
