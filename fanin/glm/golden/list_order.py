@@ -143,7 +143,7 @@ class Hazards(NamedTuple):
 
     @classmethod
     def of(cls, before: Changed, block: Changed, after: Changed, mini_batches: int, grid: Grid) -> Hazards:
-        """Return the hazards of a block of so many mini-batches. Raises ValueError for too many final writes."""
+        """Return the hazards of so many mini-batches. Raises ValueError for too many final writes."""
         span = mini_batches + 3
         numbers = [
             np.zeros_like(before.place),
