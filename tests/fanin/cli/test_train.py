@@ -161,7 +161,7 @@ def test_samples_in_hbm_change_cycles_and_no_bit(capsys, tmp_path, lossless):
     assert (status, result["bit_exact"]) == (0, True)
     assert np.array_equal(np.load(folder / "model.npz")["weights"], lossless[1])
     assert result["cycles"] != before["cycles"]
-    assert "HBM, ports of a pseudo-channel: 3" in (folder / "report.html").read_text()
+    assert ">ports-per-channel</th><td>3</td>" in (folder / "report.html").read_text()
     assert (before["options"]["hbm"], result["options"]["hbm"]["ports_per_channel"]) == (None, 3)
 
 

@@ -46,10 +46,10 @@ def cosim(request):
     return RingCosim(request.param, nodes=NODES, quiet=True)
 
 
-def vectors(rng, counts, config, nodes=NODES):
+def vectors(rng, counts, nodes=NODES, *, tensor=None):
     return [
         [
-            all_reduce.codes_of(rng.normal(0, 10.0 ** rng.integers(-6, 3), n).astype(np.float32), config.tensor)
+            all_reduce.codes_of(rng.normal(0, 10.0 ** rng.integers(-6, 3), n).astype(np.float32), tensor)
             for n in counts
         ]
         for _ in range(nodes)
@@ -68,7 +68,8 @@ def check(run, given, config):
 
 def test_several_vectors_of_odd_lengths_on_a_bad_network(cosim):
     seed = new_seed()
-    given = vectors(np.random.default_rng(seed), (1, 8 * 16 * 20 * NODES + 3, 777, 9000), cosim.config)
+    counts = 1, 8 * 16 * 20 * NODES + 3, 777, 9000
+    given = vectors(np.random.default_rng(seed), counts, tensor=cosim.config.tensor)
     run = cosim.all_reduce(given, link=BAD, timeout=TIMEOUT, seed=seed)
     check(run, given, cosim.config)
     assert sum(counters["retransmitted"] for counters in run.counters) > 0
@@ -80,7 +81,7 @@ def test_several_vectors_of_odd_lengths_on_a_bad_network(cosim):
 @pytest.mark.parametrize("codec", [*(Mx(element) for element in Element), Bf16(), Fp16()], ids=str)
 def test_six_nodes_of_each_format_on_a_bad_network(codec):
     config, seed = RingConfig(codec=codec, **SIZES), new_seed()
-    given = vectors(np.random.default_rng(seed), (20_000, 777), config, 6)
+    given = vectors(np.random.default_rng(seed), (20_000, 777), 6)
     run = RingCosim(config, nodes=6, quiet=True).all_reduce(given, link=BAD, timeout=TIMEOUT, seed=seed)
     check(run, given, config)
     beats = 0
@@ -93,12 +94,12 @@ def test_six_nodes_of_each_format_on_a_bad_network(codec):
 
 @pytest.mark.parametrize("nodes", [2, 3])
 def test_fewer_nodes_than_were_built(cosim, nodes):
-    given = vectors(np.random.default_rng(new_seed()), (5000,), cosim.config, nodes)
+    given = vectors(np.random.default_rng(new_seed()), (5000,), nodes, tensor=cosim.config.tensor)
     check(cosim.all_reduce(given), given, cosim.config)
 
 
 def test_cycles_are_those_of_the_model(cosim):
-    given = vectors(np.random.default_rng(new_seed()), (1 << 17,), cosim.config)
+    given = vectors(np.random.default_rng(new_seed()), (1 << 17,), tensor=cosim.config.tensor)
     run = cosim.all_reduce(given)
     check(run, given, cosim.config)
     model = RingTime(config=cosim.config, nodes=NODES, count=1 << 17)
@@ -114,7 +115,7 @@ def test_special_values_and_every_exponent_go_round(cosim):
 
 
 def test_a_node_alone_ends_with_a_timeout_and_says_so(cosim):
-    given = vectors(np.random.default_rng(1), (100,), cosim.config, 2)
+    given = vectors(np.random.default_rng(1), (100,), 2, tensor=cosim.config.tensor)
     run = cosim.all_reduce(given, link=LinkConfig(drop=1.0), timeout=100, retries=3)
     assert [status.cause.name for status in run.status] == ["TIMEOUT"] * 2
     assert run.failed
@@ -123,7 +124,7 @@ def test_a_node_alone_ends_with_a_timeout_and_says_so(cosim):
 def test_engines_of_a_host_share_its_memory_and_each_vector():
     """Stripes bit for bit, on a bad network; one of the vectors has fewer words than there are engines."""
     cosim, seed = RingCosim(RingConfig(**SIZES), nodes=3, engines=4, quiet=True), new_seed()
-    given = vectors(np.random.default_rng(seed), (20_003, 17, 4 * 8 * 16 * 20 * 3), cosim.config, 3)
+    given = vectors(np.random.default_rng(seed), (20_003, 17, 4 * 8 * 16 * 20 * 3), 3)
     run = cosim.all_reduce(given, link=BAD, timeout=TIMEOUT, seed=seed)
     assert not run.failed
     assert run.intact
@@ -141,7 +142,7 @@ def test_engines_of_a_host_share_its_memory_and_each_vector():
 @pytest.mark.slow
 def test_buffers_even_out_a_memory_that_is_slower_than_the_lanes():
     """At 51 Gb/s memory has time for each word, but not for a segment's words in half of its steps."""
-    given, cycles = vectors(np.random.default_rng(new_seed()), (1 << 17,), RingConfig()), {}
+    given, cycles = vectors(np.random.default_rng(new_seed()), (1 << 17,)), {}
     for words in (0, 512):
         config = RingConfig(codec=Bfp(), memory_words=words, **SIZES)
         cosim = RingCosim(config, nodes=NODES, quiet=True)

@@ -65,7 +65,8 @@ def test_neither_side_is_below_its_share_where_both_want_all(cosim, given, alone
     check(run, given, CONFIG)
     check_flow(run)
     part = share / 16
-    assert alone / run.cycles > 0.97 * (1 - part)
+    ends = 2 * (size + 24) / BYTES  # the last words may wait for a frame a hop
+    assert run.cycles < alone / (0.97 * (1 - part)) + ends
     for carried in run.flow_counters:
         assert carried.sent * (size + 24) / (run.cycles * BYTES) > 0.97 * part
 
