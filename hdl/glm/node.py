@@ -135,7 +135,7 @@ class GlmNode(wiring.Component):
         Ports 2e and 2e + 1 read the low and the high half of engine e's sample words.
     ``labels`` : Out, AXI4 read, ``label_width`` bits
         Port that reads the labels of a micro-batch, in one beat or several.
-    ``lists`` : Out, E × AXI4 read, 32 bits; with ``sparse`` alone
+    With ``sparse``, ``lists`` : Out, E × AXI4 read, 32 bits
         Ports that read the engines' lists.
     ``mac_tx`` : Out, packet stream of ``mac_width`` bits
         Frames to the MAC.

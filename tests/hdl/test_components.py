@@ -21,7 +21,7 @@ from fanin.cnn.layers.raster import Raster
 from fanin.cnn.layers.schedule import Schedule
 from fanin.cnn.memory import Frames, StoreConfig
 from fanin.cnn.parts import PlacedNetwork
-from fanin.codec.facts import Bfp
+from fanin.codec.facts import Bf16, Bfp
 from fanin.codec.formats import BINARY16, Element
 from fanin.glm.facts import PRESETS
 from fanin.hdl.boards.identity import Identity
@@ -91,6 +91,7 @@ SMALL = {
     "mantissa": 7,
     "max_bytes": 34,
     "max_frame": 128,
+    "max_items": 16,
     "max_mini_batch": 16,
     "micro_batches": 3,
     "memories": ((64, 32), (128, 8)),
@@ -131,6 +132,7 @@ SMALL = {
     "tag": 3,
     "tail": 2,
     "target": 5,
+    "tensor": Bf16(),
     "timing": SDRAM_8M.timing(50e6),
     "trees": (((0, 0), (1, 1)),),
     "trains": True,
@@ -142,6 +144,7 @@ SMALL = {
     "width": 256,
     "widths": (1, 3, 4),
     "word_address_width": 8,
+    "word_bits": 16,
     "word_bytes": 8,
     "words": 10,
     "writes": 0,

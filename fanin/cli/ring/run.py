@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--ports: fanin nic run --kind ring adds up over interfaces, a node in each process")
     if args.on == "model":
         refuse_ranks(args, "--on model")
-    config = ring_config(args)
+    config = replace(ring_config(args), tensor=TENSORS[args.tensor])
     if args.output:
         check_writable(args.output)
     if not 0 < args.gbps <= 1e4:
@@ -108,11 +108,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def ring_config(args: argparse.Namespace) -> RingConfig:
-    """Return the nodes of ``--preset`` with tensor and codec. INCEPTIONN's group defaults to a word."""
+    """Return the nodes of ``--preset`` with the codec. INCEPTIONN's group defaults to a word."""
     preset = PRESETS[args.preset]
     try:
-        codec = optional_configuration(args.codec, args, group=preset.lanes)
-        return replace(preset, codec=codec, tensor=TENSORS[args.tensor])
+        return replace(preset, codec=optional_configuration(args.codec, args, group=preset.lanes))
     except ValueError as error:
         raise InputError(str(error)) from error
 

@@ -3,6 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 from scapy.utils import rdpcap
 
 import fanin
@@ -15,7 +16,6 @@ def _rng():
 
 
 def test_bfloat16_tensors_of_pytorch_have_a_sum_in_float32():
-    torch = pytest.importorskip("torch")
     own = torch.tensor([[1.5, -2], [3.25, 2**-7]], dtype=torch.bfloat16)
     total = fanin.aggregate([own, own, own]).values
     assert total.dtype == np.float32
