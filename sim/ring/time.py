@@ -228,22 +228,23 @@ class RingTime:
         """
         slices, hop = self._slices(), self.hop
         first = self._wire(self._frame_bytes(self._frames(slices[0])[0]))  # already part of the hop
-        link = sum(map(self._segment_on_link, slices)) + hop - first
-        lanes = sum(map(self._segment_in_lanes, slices)) + max(self._in_lanes(slices[0]), hop)
+        on_link = [self._slice_on_link(part) for part in slices]
+        in_lanes = [self._in_lanes(part) for part in slices]
+        plain = [self._slice_on_link(part, plain=True) for part in slices] if self.plain_steps else on_link
+        # binary32 partial sums pass the lanes at the rate of the link
+        plain_in_lanes = [max(pair) for pair in zip(in_lanes, plain, strict=True)]
+        link = self._segments(on_link, plain) + hop - first
+        lanes = self._segments(in_lanes, plain_in_lanes) + max(in_lanes[0], hop)
         return _BEGIN + max(link, lanes, self.in_memory, self.in_window) + _END
 
-    def _segment_on_link(self, part: Slice) -> float:
-        """Return the cycles in which a node sends its slices of a segment, of which each may wait for a hop."""
-        own, coded = self._slice_on_link(part), self.steps - 1 - self.plain_steps
-        cycles = own + coded * max(own, self.hop)
-        if self.plain_steps:
-            cycles += self.plain_steps * max(self._slice_on_link(part, plain=True), self._hop(plain=True))
-        return cycles
+    def _segments(self, coded: Sequence[float], plain: Sequence[float]) -> float:
+        """Return the cycles of all slices of a node, of which each but a segment's first may wait for a hop.
 
-    def _segment_in_lanes(self, part: Slice) -> float:
-        """Return the same for the lanes, which binary32 partial sums pass at the rate of the link."""
-        own, coded = self._in_lanes(part), self.steps - 1 - self.plain_steps
-        cycles = own + coded * max(own, self.hop)
-        if self.plain_steps:
-            cycles += self.plain_steps * max(self._slice_on_link(part, plain=True), own, self._hop(plain=True))
-        return cycles
+        ``coded``, ``plain``: cycles of a slice of each segment, with the codec and of binary32 partial sums.
+        """
+        hop, plain_hop = self.hop, self._hop(plain=True)
+        coded_steps = self.steps - 1 - self.plain_steps
+        return sum(
+            own + coded_steps * max(own, hop) + self.plain_steps * max(sums, plain_hop)
+            for own, sums in zip(coded, plain, strict=True)
+        )

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from fanin.codec.facts import Bf16, Bfp, Codec, Inceptionn, Mx
-from fanin.codec.formats import Element
+from fanin.codec.facts import Bf16, Bfp, Codec, Fp16, Inceptionn, Mx
+from fanin.codec.formats import Element, Rounding
 from fanin.hdl.emit import flat_ports
 from fanin.hdl.ring.node import RingNode
 from fanin.hdl.ring.registers import IDENTITY, VERSION, Failure
@@ -87,6 +87,23 @@ def test_four_nodes_end_with_the_sum_and_nothing_else_changes(codec):
     run = ring([2 * whole + 5, 1, 8 * 4 + 3], 4, config=config).run()
     assert [status.failed for status in run.status] == [False] * 4
     run.check()
+
+
+@pytest.mark.slow
+def test_a_seed_of_0_of_stochastic_rounding_ends_the_job_before_it_begins():
+    config = replace(SMALL, codec=Fp16(Rounding.STOCHASTIC))
+
+    async def script(run):
+        await run.start()
+        driver, bus = run.drivers[0], run.buses[0]
+        await bus.run(driver.batch().write("rounding_seed", 0))
+        await bus.run(driver.start())
+        while not (status := driver.status_of(await bus.run(driver.wait()))).finished:
+            pass
+        run.status = [status]
+
+    run = ring([9], 2, stall=0.0, config=config, script=script, halts=True).run()
+    assert (run.status[0].failed, run.status[0].cause) == (True, Failure.SETTINGS)
 
 
 MACS = [mac_of(n) for n in range(3)]

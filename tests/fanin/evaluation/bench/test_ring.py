@@ -74,6 +74,7 @@ def one_rate(monkeypatch):
     monkeypatch.setattr(ring_rtl, "MIN_BUSY", 50)
 
 
+@pytest.mark.slow
 @pytest.mark.verilator
 def test_time_at_a_rate_is_beside_the_models(one_rate, capsys, monkeypatch):
     monkeypatch.setattr(ring_rtl, "MAX_DEVIATION", 10)
