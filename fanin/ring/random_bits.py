@@ -20,7 +20,7 @@ Send = Callable[[Float32, int, int], Float32]
 
 @dataclass
 class RandomBits:
-    """Random bits of the nodes of a job: one sequence per node, which goes on from one all-reduce to the next.
+    """Random bits of a job's nodes: one sequence per node, which continues from one all-reduce to the next.
 
     - ``seed``: seed of the job, 1 to 2^32 - 1; it gives each node another one.
     - ``values``: values that each node has encoded so far. All nodes encode as many.

@@ -14,7 +14,7 @@ from fanin.golden import scaled
 from fanin.ring.facts import TENSORS
 from fanin.ring.golden.all_reduce import codes_of, padded_to_words, slice_total, slices_by_owner, values_of
 from fanin.ring.random_bits import RandomBits
-from fanin.torch.halves import HalfFormat, UInt16
+from fanin.torch.halves import HalfFormat
 from fanin.torch.options import Options
 from fanin.torch.wire import Wire
 
@@ -30,13 +30,13 @@ class Sum(NamedTuple):
 
 
 class Adder(Protocol):
-    """All-reduces of float32 vectors of one length, at least 1; all ranks must make the same calls."""
+    """All-reduces of vectors of one length, at least 1; all ranks must make the same calls."""
 
-    def all_reduce(self, vector: Float32) -> Sum:
-        """Return the sum. Raises RuntimeError as gloo does, DistBackendError for a failure at rank 0."""
+    def all_reduce(self, vector: Vector, tensor: HalfFormat | None = None) -> Sum:
+        """Return the sum, of codes of ``tensor``, which only rings add, or of float32.
 
-    def all_reduce_halves(self, codes: UInt16, form: HalfFormat) -> Sum:
-        """Return the codes of the sum of 16-bit values, rounded once; only rings add them. Raises as above."""
+        Raises RuntimeError as gloo does, DistBackendError for a failure at rank 0.
+        """
 
     def close(self) -> None:
         """End the processes that it has started."""
@@ -49,19 +49,12 @@ class GoldenRing:
         self._config, self._wire = options.ring, wire
         self._bits = {tensor: RandomBits() for tensor in TENSORS.values()}  # a node of its own for each format
 
-    def all_reduce(self, vector: Float32) -> Sum:
-        """Return the sum of :func:`fanin.ring.golden.all_reduce.all_reduce`."""
-        return Sum(self._sum(vector, None), None)
+    def all_reduce(self, vector: Vector, tensor: HalfFormat | None = None) -> Sum:
+        """Return the sum of :func:`fanin.ring.golden.all_reduce.all_reduce`.
 
-    def all_reduce_halves(self, codes: UInt16, form: HalfFormat) -> Sum:
-        """Return the codes of the sum of 16-bit values.
-
-        Only codes travel between ranks. The owner of a slice adds in binary32, in the ring's order and with the
-        codec on its hops, and rounds once.
+        Vectors travel between ranks as they are. The owner of a slice adds in binary32, in the ring's order and
+        with the codec on its hops, and rounds once.
         """
-        return Sum(self._sum(codes, form), None)
-
-    def _sum(self, vector: Vector, tensor: HalfFormat | None) -> Vector:
         bits = self._bits[tensor]
         send = bits.sender(self._config.codec)
 
@@ -71,7 +64,7 @@ class GoldenRing:
 
         result = self._reduce(vector, total)
         bits.values += self._config.padded_values(vector.size, self._wire.size)
-        return result
+        return Sum(result, None)
 
     def _reduce(self, vector: Vector, total: Callable[[Vector, int], Vector]) -> Vector:
         """Return the totals of all slices.
@@ -111,18 +104,15 @@ class GoldenSwitch:
     def __init__(self, wire: Wire):
         self._wire = wire
 
-    def all_reduce(self, vector: Float32) -> Sum:
-        """Return the sum of :func:`fanin.golden.scaled.all_reduce`."""
+    def all_reduce(self, vector: Vector, tensor: HalfFormat | None = None) -> Sum:
+        """Return the sum of :func:`fanin.golden.scaled.all_reduce`; ``tensor``: None."""
+        assert tensor is None
         wire = self._wire
         exponent = int(np.max(wire.all_gather(np.array([scaled.largest_exponent(vector)]))))
         if exponent == SPECIAL_EXPONENT:
             return Sum(scaled.not_finite(vector.size), None)
         contributions = wire.all_gather(scaled.integers(vector, exponent, wire.size))
         return Sum(scaled.floats(np.sum(contributions, axis=0, dtype=np.int32), exponent, wire.size), None)
-
-    def all_reduce_halves(self, codes: UInt16, form: HalfFormat) -> Sum:
-        """Raise NotImplementedError: options say that a switch does not add halves."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Do nothing."""

@@ -286,7 +286,7 @@ class FaninGroup(ProcessGroup):
 
     def _reduce_halves(self, name: str, codes: UInt16, form: HalfFormat, divisor: int) -> UInt16:
         """Return the codes of the ranks' sum, rounded by the NICs, or of the mean, divided and rounded here."""
-        total = self._adder.all_reduce_halves(codes, form)
+        total = self._adder.all_reduce(codes, form)
         self.log.add_nics(name, codes.size, half.decompress(codes, form), total.seconds, tensor=form)
         if divisor == 1:
             return total.values

@@ -16,7 +16,7 @@ from fanin.sim.ring.service import Nodes, RingService
 from fanin.sim.switch.allreduce import allreduce
 from fanin.sim.switch.make import make_switch
 from fanin.torch.adders import Float32, Sum, Vector
-from fanin.torch.halves import HalfFormat, UInt16
+from fanin.torch.halves import HalfFormat
 from fanin.torch.options import Options
 from fanin.torch.wire import Wire
 
@@ -57,15 +57,9 @@ class RtlRing:
         self._options, self._wire, self._seconds = options, wire, seconds
         self._services: dict[HalfFormat | None, RingService] = {}
 
-    def all_reduce(self, vector: Float32) -> Sum:
-        """Return the nodes' sum; the first call builds the simulator unless it is cached."""
-        return self._sum(vector, None)
+    def all_reduce(self, vector: Vector, tensor: HalfFormat | None = None) -> Sum:
+        """Return the nodes' sum; the first call with a ``tensor`` builds the simulator unless it is cached."""
 
-    def all_reduce_halves(self, codes: UInt16, form: HalfFormat) -> Sum:
-        """Return the codes of the nodes' sum of 16-bit values, as ``all_reduce``."""
-        return self._sum(codes, form)
-
-    def _sum(self, vector: Vector, tensor: HalfFormat | None) -> Sum:
         def add(vectors: list[Vector]) -> tuple[list[Vector], float]:
             if tensor not in self._services:
                 config = replace(self._options.ring, tensor=tensor)
@@ -88,13 +82,13 @@ class EmittedSwitch:
     def __init__(self, options: Options, wire: Wire):
         self._options, self._wire = options, wire
 
-    def all_reduce(self, vector: Float32) -> Sum:
-        """Return the sum: the common exponent first, then integers, each with a newly started switch."""
-        return _add_at_first_rank(self._wire, vector, self._add)
+    def all_reduce(self, vector: Vector, tensor: HalfFormat | None = None) -> Sum:
+        """Return the sum: the common exponent first, then integers, each with a newly started switch.
 
-    def all_reduce_halves(self, codes: UInt16, form: HalfFormat) -> Sum:
-        """Raise NotImplementedError: options say that a switch does not add halves."""
-        raise NotImplementedError
+        ``tensor``: None.
+        """
+        assert tensor is None
+        return _add_at_first_rank(self._wire, vector, self._add)
 
     def _add(self, vectors: list[Float32]) -> tuple[list[Float32], float]:
         workers = len(vectors)

@@ -221,17 +221,19 @@ class RingCosim:
         hosts: Callable[[Board], LiveHosts],
         *,
         size: int,
+        bits: RandomBits,
         timeout: int = 20_000,
         retries: int = 100,
         **settings: Unpack[Settings],
     ) -> None:
         """Start the job of one ring of all nodes, each with ``size`` bytes of memory; ``hosts`` drive the rest.
 
+        ``bits``: random bits of the nodes, for stochastic rounding.
         There must be one node per host. Raises SimulationFailed as ``all_reduce`` does.
         """
         macs = [worker_endpoint(node).mac for node in range(self.nodes)]
         members = [
-            RingMember(id=JOB_ID, macs=macs, rank=rank, timeout=timeout, retries=retries)
+            RingMember(id=JOB_ID, macs=macs, rank=rank, timeout=timeout, retries=retries, bits=bits)
             for rank in range(self.nodes)
         ]
         raw = self._cluster.run(

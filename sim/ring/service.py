@@ -23,6 +23,7 @@ from fanin.base.limits import CLOCK_MHZ
 from fanin.base.tools import python_module
 from fanin.link import LinkConfig
 from fanin.ring.facts import RingConfig
+from fanin.ring.random_bits import RandomBits
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.ring.cosim import RingCosim
 from fanin.sim.ring.served import ServedHosts, ServedSum, Vector
@@ -35,20 +36,22 @@ _TIMED_OUT = "the nodes have not added up in time"
 
 @dataclass(frozen=True)
 class Nodes:
-    """Nodes to simulate, with ``size`` bytes of memory each."""
+    """Nodes to simulate, with ``size`` bytes of memory each; ``bits``: random bits of their job."""
 
     config: RingConfig
     nodes: int
     link: LinkConfig = field(default_factory=LinkConfig)
     clock_mhz: float = CLOCK_MHZ
     size: int = _MIN_BYTES
+    bits: RandomBits = field(default_factory=RandomBits)
 
 
 class RingService:
     """Nodes that add up vectors: built at the first call, simulated until ``close``.
 
     A watcher process builds and watches the simulator; both end with this process, however it ends. A vector
-    longer than the nodes' memory starts a new simulation with more memory. ``seconds``: limit of each call.
+    longer than the nodes' memory starts a new simulation with more memory, whose random bits continue those of
+    the earlier one. ``seconds``: limit of each call.
     """
 
     def __init__(self, nodes: Nodes, *, seconds: float):
@@ -68,10 +71,13 @@ class RingService:
             self._nodes = replace(self._nodes, size=size)
             self._simulation = _Simulation(self._nodes, deadline)
         try:
-            return self._simulation.all_reduce(vectors, deadline)
+            result = self._simulation.all_reduce(vectors, deadline)
         except BaseException:
             self.close()
             raise
+        nodes = self._nodes
+        nodes.bits.values += nodes.config.padded_values(vectors[0].size, nodes.nodes)
+        return result
 
     def close(self) -> None:
         """End the simulation."""
@@ -187,7 +193,7 @@ def _watch(address: str) -> None:
         try:
             cosim = RingCosim(nodes.config, nodes=nodes.nodes, clock_mhz=nodes.clock_mhz)
             hosts = functools.partial(ServedHosts, address=address, config=nodes.config, nodes=nodes.nodes)
-            cosim.serve(hosts, size=nodes.size, link=nodes.link)
+            cosim.serve(hosts, size=nodes.size, link=nodes.link, bits=nodes.bits)
         except (InputError, ToolFailed) as error:
             failure: Exception = error
         except (SimulationFailed, OSError) as error:

@@ -29,12 +29,12 @@ def all_reduce(
 ) -> Array:
     """Return the sum that every node ends with; ``gradients`` are the nodes' vectors in ring order.
 
-    With a ``tensor``, vectors and sum are the codes of their values, in uint16. They are added in binary32; a
-    total is rounded once.
+    With a ``tensor``, vectors and sum are the codes of their values, in uint16. Nodes add in binary32 and round
+    a total once.
 
     - ``hop``: maps values that a node sends to those that arrive, by default with ``config``'s codec. It is
       called with the N - 1 partial sums of a slice in order, then with the total.
-    - ``bits``: random bits of the nodes' job, by default those of a new one. They are advanced.
+    - ``bits``: random bits of the nodes' job, by default those of a new one; the call advances them.
 
     Raises ValueError unless there are 2 to 255 gradients of one length, at least 1.
     """

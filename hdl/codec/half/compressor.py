@@ -23,7 +23,7 @@ class HalfCompressor(BlockCompressor):
         Compressed frames.
     With stochastic rounding, ``seed`` : In, 32
         Seed of the random bits, taken with the first word after a reset: not 0, which yields only zeros. The
-        sequence goes on through all words of all frames.
+        sequence continues from frame to frame.
 
     Parameters
     ----------

@@ -8,13 +8,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from multiprocessing.connection import Connection
 
 import numpy as np
 import pytest
 
+from fanin.codec.facts import Bf16
+from fanin.codec.formats import Rounding
 from fanin.ring.facts import RingConfig
 from fanin.ring.golden.all_reduce import all_reduce
+from fanin.ring.random_bits import RandomBits
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.ring import service as ring_service
 from fanin.sim.ring.service import Nodes, RingService
@@ -130,3 +134,16 @@ def test_a_watcher_that_cannot_start_is_not_waited_for(monkeypatch):
     with contextlib.closing(service), pytest.raises(SimulationFailed, match="has ended"):
         service.all_reduce([np.ones(9, np.float32)] * NODES)
     assert time.monotonic() < begin + 30
+
+
+@pytest.mark.slow
+def test_random_bits_continue_in_nodes_with_more_memory(monkeypatch):
+    monkeypatch.setattr(ring_service, "_MIN_BYTES", 1 << 12)
+    config = replace(CONFIG, codec=Bf16(Rounding.STOCHASTIC))
+    rng, bits = np.random.default_rng(new_seed()), RandomBits()
+    service = RingService(Nodes(config, NODES, size=1 << 12), seconds=500)
+    for count in (1000, 3000, 70):  # the second one does not fit
+        given = [rng.normal(0, 1, count).astype(np.float32) for _ in range(NODES)]
+        expected = all_reduce(given, config, bits=bits)
+        assert all(np.array_equal(own, expected) for own in service.all_reduce(given).sums)
+    service.close()
