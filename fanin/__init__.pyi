@@ -65,6 +65,7 @@ def plan(
     batch: int = 256,
     time_limit: float | None = None,
     gap: float = 0.5,
+    save: str = "least",
     workers: int = 2,
     seed: int = 0,
 ) -> Planned | Sweep: ...

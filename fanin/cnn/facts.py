@@ -9,6 +9,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import Any
 
 from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.layer import Layer, Parallelism, Storage
@@ -93,8 +94,12 @@ class Network:
 
     @cached_property
     def model_digest(self) -> str:
-        """SHA-256 of the layers and their edges, independent of parallelism and storage."""
-        return _sha256([[s.name, s.layer.kind, asdict(s.layer), s.sources] for s in self.stages])
+        """SHA-256 of the layers and their edges, independent of parallelism, storage and saved words."""
+
+        def fields(layer: Layer) -> dict[str, Any]:
+            return {name: value for name, value in asdict(layer).items() if name not in layer.build_fields}
+
+        return _sha256([[s.name, s.layer.kind, fields(s.layer), s.sources] for s in self.stages])
 
     def _index_of_kind(self, kind: type[Layer], title: str) -> int:
         """Return the index of the only stage of a kind. Raises ValueError unless there is exactly one."""

@@ -1,4 +1,4 @@
-"""Conversion of frames of words between transfers of different widths."""
+"""Conversion of frames between transfers of different widths."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.cnn.layers.family import WORD_BITS
-from fanin.hdl.layers.interface import word_stream
+from fanin.hdl.layers.interface import unit_stream
 
 
 class Gearbox(wiring.Component):
     """Converter of frames to transfers of another width, in order.
 
     A frame begins with a new transfer on both sides. If a side's width does not divide the frame, that side's
-    last transfer has unused words, which are ignored on ``i`` and zeros on ``o``.
+    last transfer has unused words, which are ignored on ``i`` and zeros on ``o``. If neither width divides the
+    frame, unused words of ``i`` may appear as unused words of ``o``.
 
     Members
     -------
@@ -28,7 +29,8 @@ class Gearbox(wiring.Component):
     Parameters
     ----------
     ``source``, ``target`` : int, words of a transfer in and out
-    ``frame`` : int, words of a frame; a multiple of either width
+    ``frame`` : int, words of a frame
+    ``word_bits`` : int, bits of a word, default 32
 
     Latency
     -------
@@ -40,16 +42,15 @@ class Gearbox(wiring.Component):
     docs/systems/cluster.md, "Store".
     """
 
-    def __init__(self, *, source: int, target: int, frame: int):
+    def __init__(self, *, source: int, target: int, frame: int, word_bits: int = WORD_BITS):
         for name, value in (("source", source), ("target", target), ("frame", frame)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1 word, not {value!r}")
-        if frame % source and frame % target:
-            raise ValueError(f"frame must be a multiple of {source} or {target} words, not {frame!r}")
         self.source = source
         self.target = target
         self.frame = frame
-        super().__init__({"i": In(word_stream(source)), "o": Out(word_stream(target))})
+        self.word_bits = word_bits
+        super().__init__({"i": In(unit_stream(word_bits, source)), "o": Out(unit_stream(word_bits, target))})
 
     def elaborate(self, platform: Any) -> Module:
         """Collect words in ``buffer``, with those of the next payload in the lowest bits.
@@ -61,7 +62,7 @@ class Gearbox(wiring.Component):
         m = Module()
         unit = gcd(self.source, self.target)
         source, target = self.source // unit, self.target // unit
-        bits = WORD_BITS * unit
+        bits = self.word_bits * unit
         buffer = Signal((source + target - 1) * bits)
         full = Signal(range(source // target + 3))  # a frame's last transfer may begin one more
         partial = Signal(range(target))

@@ -35,7 +35,12 @@ class LayerControl(data.Struct):
 
 def word_stream(lanes: int) -> stream.Signature:
     """Return a stream of ``lanes`` consecutive channels of one position a transfer."""
-    return stream.Signature(data.ArrayLayout(WORD_BITS, lanes))
+    return unit_stream(WORD_BITS, lanes)
+
+
+def unit_stream(bits: int, lanes: int) -> stream.Signature:
+    """Return a stream of ``lanes`` values of ``bits`` bits a transfer."""
+    return stream.Signature(data.ArrayLayout(bits, lanes))
 
 
 def layer_members(layer: Layer, p: Parallelism) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from fanin.hdl.arith.array import LaneArray
 from fanin.hdl.emit import shared
 from fanin.hdl.layers.interface import Mode
 from fanin.hdl.stream.buffer import RegisterSlice
-from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.connect import connect_bits, connect_typed
 from fanin.hdl.stream.fork import StreamFork
 
 
@@ -36,10 +36,15 @@ def may_reuse(m: Module, used_last: Any, rows: int, *, period: int = REUSE) -> V
     return allowed
 
 
-def give_and_save(m: Module, layer: Any, output_words: Any, saved_words: Any, valid: Any) -> Value:
+def give_and_save(
+    m: Module, layer: Any, output_words: Any, saved_words: Any, valid: Any, packer: Any = None
+) -> Value:
     """Send words to ``layer.outputs`` and, in mode TRAIN, to ``layer.save``, both registered.
 
     Return whether the words are taken. A layer without a gradient has no ``save``.
+
+    ``packer``: a ``Gearbox`` before ``save``, with ``saved_words`` as its input; None: ``save`` takes them as
+    they are.
     """
     words = layer.outputs.payload.shape()
     m.submodules.outputs = outputs = RegisterSlice(shape=words)
@@ -48,15 +53,15 @@ def give_and_save(m: Module, layer: Any, output_words: Any, saved_words: Any, va
     if not layer.layer.saved_words:
         m.d.comb += outputs.i.valid.eq(valid)
         return outputs.i.ready
-    m.submodules.save = save = RegisterSlice(shape=words)
+    m.submodules.save = save = packer or RegisterSlice(shape=words)
     m.submodules.fork = fork = StreamFork(shape=0)
-    connect_typed(m, save.o, wiring.flipped(layer.save))
+    connect_bits(m, save.o, layer.save)
     training = layer.control.mode == Mode.TRAIN
     m.d.comb += [
         fork.i.valid.eq(valid),
         outputs.i.valid.eq(fork.o[0].valid),
         fork.o[0].ready.eq(outputs.i.ready),
-        save.i.payload.eq(saved_words),
+        Value.cast(save.i.payload).eq(saved_words),
         save.i.valid.eq(fork.o[1].valid & training),
         fork.o[1].ready.eq(save.i.ready | ~training),
     ]

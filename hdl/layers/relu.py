@@ -1,21 +1,21 @@
-"""Rectifiers."""
+"""Rectifiers, which save a bit or a word of each output for the backward pass."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from amaranth import Cat, Module, Mux, Value
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 
 from fanin.cnn.layers import relu, relu6
 from fanin.cnn.layers.family import WORD_BITS
 from fanin.cnn.layers.layer import Parallelism
 from fanin.codec.facts import FRACTION_BITS, SPECIAL_EXPONENT
+from fanin.hdl.layers.gearbox import Gearbox
 from fanin.hdl.layers.interface import layer_members
 from fanin.hdl.layers.raster import give_and_save
 from fanin.hdl.stream.buffer import RegisterSlice
-from fanin.hdl.stream.connect import connect_typed
-from fanin.hdl.stream.join import StreamJoin
+from fanin.hdl.stream.connect import connect_bits, connect_typed
 
 _INFINITY = SPECIAL_EXPONENT << FRACTION_BITS
 _SIX = 0x40C00000
@@ -28,7 +28,8 @@ class Relu(wiring.Component):
     -------
     ``features``, ``outputs``, ``control`` : interface of a layer, see ``fanin.hdl.layers.interface``
     ``gradients``, ``input_gradients``, ``save``, ``replay`` : present if ``layer.gradient``
-        Mode TRAIN saves the outputs; the replay joins each output with its gradient.
+        Mode TRAIN saves a bit of each output, high if its gradient passes, or the outputs if not
+        ``layer.masked``. The replay joins each with its gradient.
 
     Parameters
     ----------
@@ -37,7 +38,8 @@ class Relu(wiring.Component):
 
     Latency
     -------
-    1 cycle each way; one transfer a cycle. All outputs are registered.
+    1 cycle each way; one transfer a cycle. All outputs are registered. A mask leaves ``save`` 1 cycle after the
+    output that completes it, and meets its first gradient 1 cycle after ``replay`` has taken it.
 
     Source
     ------
@@ -53,26 +55,42 @@ class Relu(wiring.Component):
         m = Module()
         (features,) = self.features
         rectified = Cat(self._rectified(word) for word in features.payload)
-        m.d.comb += features.ready.eq(give_and_save(m, self, rectified, rectified, features.valid))
+        outputs = data.View(features.payload.shape(), rectified)
+        saved, packer = rectified, None
+        if self.layer.saves_masks:
+            saved = Cat(self._passes(y) for y in outputs)
+            packer = self._gearbox(self.parallelism.po, self._mask_bits)
+        m.d.comb += features.ready.eq(give_and_save(m, self, rectified, saved, features.valid, packer))
         if self.layer.gradient:
             self._backward(m)
         return m
 
+    @property
+    def _mask_bits(self) -> int:
+        """Bits of a transfer of masks to and from memory."""
+        return WORD_BITS * self.layer.save_lanes(self.parallelism)
+
+    def _gearbox(self, source: int, target: int) -> Gearbox:
+        """Return a converter between transfers of a frame's masks, one bit an output."""
+        return Gearbox(source=source, target=target, frame=self.layer.output.words, word_bits=1)
+
     def _backward(self, m: Module) -> None:
-        """Join each gradient with the saved output; replace the gradient by 0 if it does not pass."""
-        words = self.gradients.payload.shape()
-        m.submodules.join = join = StreamJoin(shape=words)
-        m.submodules.passed = passed = RegisterSlice(shape=words)
-        connect_typed(m, wiring.flipped(self.gradients), join.i[0])
-        connect_typed(m, wiring.flipped(self.replay), join.i[1])
+        """Pair each gradient with its saved bit or output; replace the gradient by 0 if it does not pass."""
+        m.submodules.passed = passed = RegisterSlice(shape=self.gradients.payload.shape())
         connect_typed(m, passed.o, wiring.flipped(self.input_gradients[0]))
-        gradients, outputs = join.o.payload
+        gradients, saved = self.gradients, self.replay
+        if self.layer.saves_masks:
+            m.submodules.unpacker = unpacker = self._gearbox(self._mask_bits, self.parallelism.po)
+            connect_bits(m, self.replay, unpacker.i)
+            saved = unpacker.o
+        pairs = zip(gradients.payload, saved.payload, strict=True)
         m.d.comb += [
             passed.i.payload.eq(
-                Cat(Mux(self._passes(y), dy, 0) for dy, y in zip(gradients, outputs, strict=True))
+                Cat(Mux(y if self.layer.saves_masks else self._passes(y), dy, 0) for dy, y in pairs)
             ),
-            passed.i.valid.eq(join.o.valid),
-            join.o.ready.eq(passed.i.ready),
+            passed.i.valid.eq(gradients.valid & saved.valid),
+            gradients.ready.eq(passed.i.ready & saved.valid),
+            saved.ready.eq(passed.i.ready & gradients.valid),
         ]
 
     @staticmethod
@@ -92,7 +110,8 @@ class Relu6(Relu):
     -------
     ``features``, ``outputs``, ``control`` : interface of a layer, see ``fanin.hdl.layers.interface``
     ``gradients``, ``input_gradients``, ``save``, ``replay`` : present if ``layer.gradient``
-        Mode TRAIN saves the outputs; the replay joins each output with its gradient.
+        Mode TRAIN saves a bit of each output, high if its gradient passes, or the outputs if not
+        ``layer.masked``. The replay joins each with its gradient.
 
     Parameters
     ----------
@@ -101,7 +120,8 @@ class Relu6(Relu):
 
     Latency
     -------
-    1 cycle each way; one transfer a cycle. All outputs are registered.
+    1 cycle each way; one transfer a cycle. All outputs are registered. A mask leaves ``save`` 1 cycle after the
+    output that completes it, and meets its first gradient 1 cycle after ``replay`` has taken it.
 
     Source
     ------

@@ -26,7 +26,7 @@ from fanin.hdl.layers.memory_channels import ReadChannel, WriteChannel
 from fanin.hdl.layers.memory_ports import ReadPort, WritePort
 from fanin.hdl.layers.parameter_image import ParameterCollector, ParameterLoader
 from fanin.hdl.layers.parameter_memory import parameter_memory
-from fanin.hdl.stream.connect import connect_typed
+from fanin.hdl.stream.connect import connect_bits, connect_typed
 from fanin.hdl.stream.credits import Credits
 
 
@@ -289,11 +289,7 @@ class Store(wiring.Component):
         self._connect_reader(m, name, port, index, channel, credits)
         unpacker = Gearbox(source=BEAT_WORDS, target=kind.lanes, frame=kind.words)
         m.submodules[f"{name}_unpacker"] = unpacker
-        m.d.comb += [
-            unpacker.i.payload.as_value().eq(channel.o.payload),
-            unpacker.i.valid.eq(channel.o.valid),
-            channel.o.ready.eq(unpacker.i.ready),
-        ]
+        connect_bits(m, channel.o, unpacker.i)
         connect_typed(m, unpacker.o, wiring.flipped(o))
         return channel
 
@@ -306,11 +302,7 @@ class Store(wiring.Component):
         packer = Gearbox(source=kind.lanes, target=BEAT_WORDS, frame=kind.words)
         m.submodules[f"{name}_packer"] = packer
         connect_typed(m, wiring.flipped(i), packer.i)
-        m.d.comb += [
-            channel.i.payload.eq(packer.o.payload),
-            channel.i.valid.eq(packer.o.valid),
-            packer.o.ready.eq(channel.i.ready),
-        ]
+        connect_bits(m, packer.o, channel.i)
         return channel
 
     def _connect_reader(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Module
+from amaranth import Module, Value
 from amaranth.hdl import Shape, ShapeCastable
 from amaranth.lib import wiring
 
@@ -26,3 +26,18 @@ def connect_typed(m: Module, a: Any, b: Any) -> None:
                 f"{'.'.join(map(str, path))} is {member.shape!r} on one side, {other!r} on the other"
             )
     wiring.connect(m, a, b)
+
+
+def connect_bits(m: Module, source: Any, target: Any) -> None:
+    """Connect a stream to another whose payload has another shape of the same width.
+
+    Raises ValueError if the widths differ.
+    """
+    given, taken = Value.cast(source.payload), Value.cast(target.payload)
+    if len(given) != len(taken):
+        raise ValueError(f"the payload is {len(given)} bits wide on one side, {len(taken)} on the other")
+    m.d.comb += [
+        taken.eq(given),
+        target.valid.eq(source.valid),
+        source.ready.eq(target.ready),
+    ]

@@ -11,8 +11,9 @@ class Rules:
 
     inputs: int | None = 1  #: number of inputs; None for two or more
     #: words of a frame saved in memory for the backward pass. "output": the output, if the layer has a
-    #: gradient. "output and scales": also one word per channel. "input": the input of a convolution, which
-    #: always has a weight gradient. Empty: none.
+    #: gradient. "output and scales": also one word per channel. "mask": a bit of each output, if the plan says
+    #: so, else the output. "input": the input of a convolution, which always has a weight gradient. Empty: no
+    #: words.
     saves: str = ""
     folds: bool = False  #: true if every position updates the sum of its channel
     constants: tuple[str, ...] = ()  #: names of constants between 0 and 1 that a plan states for the layer
@@ -28,8 +29,8 @@ KINDS = {
     "avg_pool": Rules(),
     "global_avg_pool": Rules(folds=True),
     "bias": Rules(folds=True),
-    "relu": Rules(saves="output"),
-    "relu6": Rules(saves="output"),
+    "relu": Rules(saves="mask"),
+    "relu6": Rules(saves="mask"),
     "online_norm": Rules(
         saves="output and scales", folds=True, constants=("forward_decay", "backward_decay", "epsilon")
     ),

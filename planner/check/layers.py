@@ -201,6 +201,8 @@ def _saved_words(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gr
         return prod(inputs[0])
     if not gradient or not saves:
         return 0
+    if saves == "mask" and layer.masked:
+        return _ceil(prod(output), WORD_BITS)
     return prod(output) + (output[2] if saves == "output and scales" else 0)  # 1/σ of every channel
 
 

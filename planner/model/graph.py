@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -77,6 +77,10 @@ class Model:
         }
         consumers = {e.target for e in self.edges if isinstance(self.nodes[e.source].layer, Input)}
         return frozenset(ends | consumers)
+
+    def as_published(self) -> Model:
+        """Return the model whose layers save the words that NADA's layers save."""
+        return replace(self, nodes=tuple(replace(node, layer=node.layer.as_published()) for node in self.nodes))
 
     @cached_property
     def by_name(self) -> dict[str, int]:

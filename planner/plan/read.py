@@ -78,6 +78,7 @@ class LayerEntry:
     output_channels: int
     groups: int
     constants: Mapping[str, float]  #: constants that ``KINDS`` lists for the kind, by name
+    masked: bool  #: true for a ReLU that saves a bit of each output
     gradient: bool  #: true if the layer computes its input's gradient
     parallelism: Mapping[str, int]  #: by name: pic, poc, ph, pi, po
     figures: Mapping[str, int]  #: by name in FIGURES
@@ -206,6 +207,8 @@ def layer_of(entry: LayerEntry, inputs: tuple[Shape, ...], gradient: bool) -> La
     fields |= entry.constants
     if entry.kind in CONVOLUTIONS:
         fields |= {"output_channels": entry.output_channels, "groups": entry.groups}
+    if KINDS[entry.kind].saves == "mask":
+        fields["masked"] = entry.masked
     return layer_kinds()[entry.kind](**fields)
 
 
@@ -310,6 +313,7 @@ def _layer(item: Record) -> LayerEntry:
         output_channels=item.integer("output_channels", 1, MAX_SIZE + 1) if convolution else 1,
         groups=item.integer("groups", 1, MAX_SIZE + 1) if convolution else 1,
         constants={field: float(item.number(field)) for field in KINDS[kind].constants},
+        masked="masked" in item.value and item.flag("masked"),
         gradient=item.flag("gradient"),
         parallelism={field: parallelism.integer(field, 1) for field in ("pic", "poc", "ph", "pi", "po")},
         figures={field: item.integer(field) for field in FIGURES},

@@ -59,7 +59,7 @@ _LAYERS = {
         *({"pic": 2, "poc": 4, "ph": 4, "pi": 2, "po": 4}, "chip"),
     ),
     "norm1": ("online_norm", "fpga0", ["conv1"], _DECAYS, {"pi": 4, "po": 4}, "chip"),
-    "relu1": ("relu", "fpga0", ["norm1"], {}, {"pi": 4, "po": 4}, "chip"),
+    "relu1": ("relu", "fpga0", ["norm1"], {"masked": False}, {"pi": 4, "po": 4}, "chip"),
     "dwconv1": (
         *("dwconv", "fpga1", ["relu1"], {"output_channels": 16, "groups": 16, **_window(3, 1, 1)}),
         *({"poc": 4, "ph": 2, "pi": 4, "po": 4}, "chip"),
@@ -71,7 +71,7 @@ _LAYERS = {
         *({"pic": 4, "poc": 4, "ph": 4, "pi": 36, "po": 4}, "dram"),
     ),
     "add1": ("add", "fpga2", ["bias1", "conv2"], {}, {"pi": 4, "po": 4}, "chip"),
-    "relu2": ("relu6", "fpga2", ["add1"], {}, {"pi": 4, "po": 4}, "chip"),
+    "relu2": ("relu6", "fpga2", ["add1"], {"masked": True}, {"pi": 4, "po": 4}, "chip"),
     "pool1": ("avg_pool", "fpga2", ["relu2"], _window(2, 2, 0), {"pi": 4, "po": 4}, "chip"),
     "dense1": (
         *("dense", "fpga2", ["pool1"], {"output_channels": 10, "groups": 1, **_window(1, 1, 0)}),
@@ -82,7 +82,7 @@ _LAYERS = {
     "classes": ("output", "fpga0", ["loss1"], {}, {"pi": 1, "po": 1}, "chip"),
     "features": ("output", "fpga0", ["mean1"], {}, {"pi": 1, "po": 1}, "chip"),
 }
-_HAS = ("output_channels", "groups", "kernel", "stride", "padding", *_DECAYS)
+_HAS = ("output_channels", "groups", "kernel", "stride", "padding", "masked", *_DECAYS)
 
 
 def description(throughput=None):

@@ -113,9 +113,9 @@ BROKEN = [
     ({"layers/relu1/parameters": "dram"}, "relu1: parameters are in dram, but relu has none"),
     # Devices that carry too much.
     ({"devices/fpga1/dsp": 443}, "fpga1: 444 DSPs of 443"),
-    ({"devices/fpga1/luts": 189_713}, "fpga1: 189,714 LUTs of 189,713"),
+    ({"devices/fpga1/luts": 195_313}, "fpga1: 195,314 LUTs of 195,313"),
     ({"devices/fpga1/dram_bytes": 297_215}, "fpga1: 297,216 bytes in DRAM of 297,215"),
-    ({"devices/fpga2/ram_bits": 484_863}, "fpga2: 484,864 bits of RAM of 484,863"),
+    ({"devices/fpga2/ram_bits": 476_671}, "fpga2: 476,672 bits of RAM of 476,671"),
     ({"devices/fpga2/ram/0/blocks": 50}, "fpga2: 51 m20k blocks of 50"),
     ({"devices/fpga1/ram/0/blocks": 185}, "fpga1: 186 bram18 blocks of 185"),
     (
@@ -123,9 +123,9 @@ BROKEN = [
         "fpga1: 35,061,760,000 bits/s read from DRAM of 30,000,000,000",
     ),
     (
-        {"devices/fpga2/dram_bits_per_second": 3_276_799_000},
-        "fpga2: 3,276,800,000 bits/s read from DRAM of 3,276,799,000",
-        "fpga2: 3,276,800,000 bits/s written to DRAM of 3,276,799,000",
+        {"devices/fpga2/dram_bits_per_second": 737_279_000},
+        "fpga2: 737,280,000 bits/s read from DRAM of 737,279,000",
+        "fpga2: 737,280,000 bits/s written to DRAM of 737,279,000",
     ),
     (
         {"devices/fpga1/network_bits_per_second": 10_000_000_000},

@@ -23,7 +23,7 @@ from fanin.cnn.flow.sizes import Flow
 from fanin.cnn.flow.stages import Flows, StageActors
 from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.latencies import ADDER, MULTIPLIER
-from fanin.cnn.layers.layer import Storage
+from fanin.cnn.layers.layer import Storage, ceil_div
 from fanin.cnn.layers.output import Output
 from fanin.cnn.layers.port import BEAT_WORDS, WRITE_DEPTH, read_depth
 from fanin.cnn.layers.soft_cross_loss import LABELS_PORT, SoftCrossLoss
@@ -109,7 +109,8 @@ class NodeGraph:
                 flows.replay = Source(self._add_ring(index, flows.save))
             elif flows.save is not None:  # no gradient needs the saved words
                 words = saved_frames(self.network, index)
-                self.graph.take(self._parts(index).actor("drops words", words.words // words.lanes), flows.save)
+                transfers = ceil_div(words.words, words.lanes)
+                self.graph.take(self._parts(index).actor("drops words", transfers), flows.save)
 
     def _add_forward_edge(self, consumer: Consumer) -> Source:
         """Add the forward direction of an edge. Return the stream at the consumer's input."""

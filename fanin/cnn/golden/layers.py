@@ -47,7 +47,8 @@ def forward(
     Saved words are in raster order:
 
     - convolution: the input
-    - activation: the output
+    - ReLU: a bit of each output, high if its gradient passes, the first in the least significant bit of a
+      word; or the output if not ``masked``
     - max_pool: the place in the window (row · kernel width + column)
     - online normalisation: 1/σ of every channel, then y
     - loss: the gradient; the hardware saves nothing, since the gradient leaves immediately

@@ -127,6 +127,7 @@ class Layer:
     onnx: ClassVar[str] = ""  #: ONNX operator of the whole layer; empty if ``onnx_nodes`` is overridden
     onnx_fields: ClassVar[Mapping[str, str]] = {}  #: field of the layer for each attribute of the operator
     plan_fields: ClassVar[tuple[str, ...]] = ()  #: fields of the layer in a plan
+    build_fields: ClassVar[tuple[str, ...]] = ()  #: fields that decide how the layer is built, not its results
     joins: ClassVar[bool] = False  #: true if branches meet at the layer, so that the earlier map waits
     takes_turns: ClassVar[bool] = False  #: true if inputs are read, and gradients sent, one after the other
     pauses: ClassVar[bool] = False  #: true if the layer takes no words for ``pause`` cycles between frames
@@ -163,6 +164,10 @@ class Layer:
     def saved_words(self) -> int:
         """Words of a frame that are saved in DRAM for the backward pass: each is written and read once."""
         return 0
+
+    def as_published(self) -> Layer:
+        """Return the layer with the saved words of NADA's layer; by default the layer itself."""
+        return self
 
     @property
     def fan_in(self) -> int:

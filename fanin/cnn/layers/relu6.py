@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fanin.cnn.layers.arithmetic import Frames, Kernels, State
-from fanin.cnn.layers.layer import Parallelism
+from fanin.cnn.layers.arithmetic import Frames, State
 from fanin.cnn.layers.relu import Relu
 
 LIMIT = np.float32(6)  #: largest output
@@ -23,25 +23,18 @@ class Relu6(Relu):
     component: ClassVar[str] = "relu.Relu6"
     onnx: ClassVar[str] = ""
     LUTS: ClassVar = {
-        "ultrascale": {"layer": 4, "lane": 45, "gradient_lane": 145},
-        "ecp5": {"layer": 9, "lane": 130, "gradient_lane": 85},
+        "ultrascale": {"layer": 4, "lane": 45, "gradient_lane": 145, "mask": 184, "mask_lane": 90},
+        "ecp5": {"layer": 9, "lane": 130, "gradient_lane": 85, "mask": 300, "mask_lane": 145},
     }
 
-    def golden(
-        self, kernels: Kernels, parallelism: Parallelism, state: State, inputs: Sequence[Frames], train: bool
-    ) -> tuple[Frames, Frames]:
+    def rectified(self, x: Frames) -> Frames:
         """Return min(max(x, 0), 6); a NaN passes."""
-        y, _ = super().golden(kernels, parallelism, state, inputs, train)
-        y = np.where(y > LIMIT, LIMIT, y)
-        return y, y
+        y = super().rectified(x)
+        return np.where(y > LIMIT, LIMIT, y)
 
-    def golden_back(
-        self, kernels: Kernels, parallelism: Parallelism, state: State, replay: Frames, gradient: Frames
-    ) -> tuple[Frames, ...]:
-        """Return the gradient where the output is a NaN, or above 0 and below 6, else 0."""
-        (masked,) = super().golden_back(kernels, parallelism, state, replay, gradient)
-        y = replay.reshape(gradient.shape)
-        return (np.where((y < LIMIT) | np.isnan(y), masked, np.float32(0)),)
+    def passes(self, y: Frames) -> NDArray[np.bool_]:
+        """Return where the gradient passes: the output is a NaN, or above 0 and below 6."""
+        return super().passes(y) & ((y < LIMIT) | np.isnan(y))
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
         """Return min(max(x, 0), 6)."""

@@ -20,7 +20,7 @@ from fanin.base.printable import print_note
 from fanin.base.processes import die_with_parent
 from fanin.base.records import open_record
 from fanin.base.scratch import write_file
-from fanin.cnn.plan.options import SECONDS, SWEEP_SECONDS, PlanOptions, device_counts, factors
+from fanin.cnn.plan.options import SECONDS, SWEEP_SECONDS, PlanOptions, Saves, device_counts, factors
 from fanin.cnn.plan.page.page import plan_page
 from fanin.planner.check.plan import check_plan
 from fanin.planner.cluster import Cluster, load_cluster
@@ -61,6 +61,8 @@ def execute(options: PlanOptions, call: Call, say: Callable[[str], None] = print
     assert options.output
     split_factors, counts, output = factors(options.mp), device_counts(options.devices), options.output
     model, cluster = load_model(options.model), load_cluster(options.cluster)
+    if options.save is Saves.PUBLISHED:
+        model = model.as_published()
     for note in model.notes:
         print_note(f"fanin: warning: {note}")
     is_sweep = counts is not None or len(split_factors) > 1

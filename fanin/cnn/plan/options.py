@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from fanin.base.errors import InputError
@@ -15,6 +16,13 @@ SECONDS, SWEEP_SECONDS = 100.0, 12.0  # time limit of one search: alone, and in 
 SEARCH = Trait("a search")
 
 _PLACE = Group("")  # options that the help lists without a title
+
+
+class Saves(StrEnum):
+    """Words that layers save in DRAM for the backward pass."""
+
+    LEAST = "least"  #: a ReLU saves a bit of each output
+    PUBLISHED = "published"  #: each layer saves its words, as NADA's does
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +75,13 @@ class PlanOptions(RunOptions):
         "%",
         low=0.0,
         high=100.0,
+        trait=SEARCH,
+    )
+    save: Saves = option(
+        _PLACE,
+        Saves.LEAST,
+        "maps saved in DRAM: least: of a ReLU a bit of each output; published: as in the paper",
+        "WORDS",
         trait=SEARCH,
     )
     workers: int = option(_PLACE, 2, "searches in parallel", "N", low=1, high=64, trait=SEARCH)

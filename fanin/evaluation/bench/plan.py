@@ -56,12 +56,14 @@ def _searches() -> Iterator[Result]:
 def plans_of(
     model: str, cluster: str, counts: Sequence[int], factors: Sequence[int], seconds: float
 ) -> list[tuple[int, int, Plan]]:
-    """Return the plans that ``fanin plan`` would find, with numbers of devices and parts."""
+    """Return the plans of ``fanin plan --save published``, with numbers of devices and parts.
+
+    The papers' layers save whole maps, so the figures beside theirs are of such plans.
+    """
     limits = Limits(seconds=seconds, workers=WORKERS)
+    published = load_model(model).as_published()
 
     def work(pool: ProcessPoolExecutor | None, report: Report) -> Iterator[tuple[int, int, Plan]]:
-        return sweep(
-            load_model(model), load_cluster(cluster), counts, factors, limits, pool=pool, report=report
-        )
+        return sweep(published, load_cluster(cluster), counts, factors, limits, pool=pool, report=report)
 
     return list(run_search(work, WORKERS, lambda *values: None))

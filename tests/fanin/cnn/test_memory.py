@@ -40,17 +40,17 @@ def test_sizes_are_those_of_the_layers():
     network = EXAMPLES["tiny"]
     memory = MemoryMap(network, frames=2, rings={2: 4, 4: 3, 6: 1})
     beats = {region.name: region.size // BEAT_BYTES for region in memory.regions}
-    # 144 + 8 + 24 + 6 words; frames of 72, 144 and 4 words; images of 72.
+    # 144 + 8 + 24 + 6 words; frames of 72 words, 144 bits and 4 words; images of 72 words.
     assert beats == {
         "parameters": 9 + 1 + 2 + 1,
         "ring 2": 4 * 5,
-        "ring 4": 3 * 9,
+        "ring 4": 3,
         "ring 6": 1,
         "images": 2 * 5,
         "labels": 2,
         "results": 2,
     }
-    assert memory.store.rings[1] == Ring(Frames(144, 4), 3, (9 + 1 + 2 + 1 + 4 * 5) * BEAT_BYTES)
+    assert memory.store.rings[1] == Ring(Frames(5, 1), 3, (9 + 1 + 2 + 1 + 4 * 5) * BEAT_BYTES)
     assert memory.store.sections == (144, 8, 24, 6)
 
 

@@ -23,6 +23,11 @@ def transfers(words, lanes):
     return np.ascontiguousarray(words).view(np.uint32).reshape(-1, lanes).tolist()
 
 
+def frame_transfers(frames, lanes):
+    """Saved words of each frame as payloads; a frame's last payload is filled up with zeros."""
+    return transfers(np.pad(frames, ((0, 0), (0, -frames.shape[1] % lanes))), lanes)
+
+
 def collected(log, name):
     """The payloads that left a stream."""
     return [list(payload) for _, payload in log[name]]
@@ -36,7 +41,7 @@ def check(make, layer, p, *, seed, mode=Mode.TRAIN, frames=4, stall=0.3, limit=2
     drive = {f"features[{n}]": transfers(x, p.pi) for n, x in enumerate(inputs)}
     expected = {"outputs": transfers(outputs, p.po)}
     if layer.saved_words:
-        expected["save"] = transfers(saved, layer.save_lanes(p))
+        expected["save"] = frame_transfers(saved, layer.save_lanes(p))
     if layer.gradient and mode is Mode.TRAIN:
         gradient = drawn(rng, frames, layer.output)
         drive["gradients"] = transfers(gradient, p.po)

@@ -21,6 +21,8 @@ LAYERS = {
     "relu6": (relu.Relu6, Relu6(inputs=(SHAPE,), gradient=True), 1, 1),
     "add": (add.Add, Add(inputs=(SHAPE, SHAPE), gradient=True), 8, 0),
     "concat": (concat.Concat, Concat(inputs=(SHAPE, NARROW, SHAPE), gradient=True), 1, 0),
+    "relu, words saved": (relu.Relu, Relu(inputs=(SHAPE,), gradient=True, masked=False), 1, 1),
+    "relu6, words saved": (relu.Relu6, Relu6(inputs=(SHAPE,), gradient=True, masked=False), 1, 1),
     "relu without gradient": (relu.Relu, Relu(inputs=(SHAPE,)), 1, None),
     "add without gradient": (add.Add, Add(inputs=(SHAPE, SHAPE)), 8, None),
     "concat without gradient": (concat.Concat, Concat(inputs=(NARROW, SHAPE)), 1, None),
@@ -34,6 +36,22 @@ every_layer = pytest.mark.parametrize("name", LAYERS)
 def test_it_equals_the_golden_model_while_any_side_stalls(name, mode, lanes):
     make, layer, *_ = LAYERS[name]
     check(make, layer, Parallelism(pi=lanes, po=lanes), mode=mode, seed=new_seed(), frames=8)
+
+
+@pytest.mark.parametrize(
+    ("shape", "lanes"),
+    [(Shape(3, 3, 43), 43), (Shape(2, 5, 12), 12), *slow((Shape(3, 5, 1), 1), (Shape(2, 3, 96), 96))],
+    ids=str,
+)
+def test_masks_of_any_width_fill_words(shape, lanes):
+    """43: two words a transfer, of which the last of a frame holds one; 12: unevenly into a word."""
+    check(
+        relu.Relu,
+        Relu(inputs=(shape,), gradient=True),
+        Parallelism(pi=lanes, po=lanes),
+        seed=new_seed(),
+        frames=6,
+    )
 
 
 @every_layer

@@ -10,6 +10,7 @@ from fanin.cnn.golden.functions import exp, reciprocal, rsqrt
 from fanin.cnn.layers import online_norm
 from fanin.cnn.layers.layer import Parallelism, Shape
 from fanin.cnn.layers.max_pool import MaxPool
+from fanin.cnn.layers.relu import Relu
 from fanin.golden.fp32 import add, multiply
 from tests.fanin.cnn.golden import cases, scalar
 from tests.fanin.cnn.golden.cases import CASES
@@ -145,12 +146,27 @@ def test_relu_and_relu6():
     x = np.array([-1, -np.inf, -0.0, -1e-40, 0.0, 1e-40, 1, 6, 7, np.inf, np.nan], np.float32)
     cut = [0, 0, 0, 0, 0, 1e-40, 1, 6]
     for name, top, passes in [("relu", [7, np.inf], [6, 7, 8, 9, 10]), ("relu6", [6, 6], [6, 10])]:
-        layer = type(CASES[name][0])(inputs=(Shape(1, 1, len(x)),), gradient=True)
-        y, saved = layers.forward(layer, Parallelism(), {}, [x.reshape(1, 1, 1, -1)])
-        same(y.ravel(), np.array([*cut, *top, np.nan], np.float32))
-        same(saved.view(np.float32), y.reshape(1, -1))
-        (dx,) = layers.backward(layer, Parallelism(), {}, saved, np.full(y.shape, 2, np.float32))
-        assert np.nonzero(dx.ravel())[0].tolist() == passes
+        for masked in (True, False):
+            layer = type(CASES[name][0])(inputs=(Shape(1, 1, len(x)),), gradient=True, masked=masked)
+            y, saved = layers.forward(layer, Parallelism(), {}, [x.reshape(1, 1, 1, -1)])
+            same(y.ravel(), np.array([*cut, *top, np.nan], np.float32))
+            if masked:
+                assert saved.tolist() == [[sum(1 << n for n in passes)]]
+            else:
+                same(saved.view(np.float32), y.reshape(1, -1))
+            (dx,) = layers.backward(layer, Parallelism(), {}, saved, np.full(y.shape, 2, np.float32))
+            assert np.nonzero(dx.ravel())[0].tolist() == passes
+
+
+def test_a_mask_has_a_bit_of_each_output_from_the_least_significant_on():
+    """Five positions of 7 channels: 35 bits in two words a frame, a word of a frame's own at its start."""
+    layer = Relu(inputs=(Shape(1, 5, 7),), gradient=True)
+    passes = np.arange(70).reshape(2, 1, 5, 7) % 3 == 0
+    y, saved = layers.forward(layer, Parallelism(), {}, [np.where(passes, 1, -1).astype(np.float32)])
+    bits = [int("".join("01"[int(p)] for p in frame.ravel()[::-1]), 2) for frame in passes]
+    assert saved.tolist() == [[word & 0xFFFFFFFF, word >> 32] for word in bits]
+    (dx,) = layers.backward(layer, Parallelism(), {}, saved, np.ones(y.shape, np.float32))
+    same(dx, passes.astype(np.float32))
 
 
 def test_concat_input_and_output_copy():

@@ -201,9 +201,11 @@ def test_memories_too_shallow_for_blocks_are_luts():
 @pytest.mark.parametrize(
     ("layer", "lanes", "dsp", "bits", "dram"),
     [
-        (Relu(inputs=(Shape(4, 4, 6),), gradient=True), 3, 0, 512 * (48 + 64), 32 * 96),
+        # a mask of 96 bits takes a beat
+        (Relu(inputs=(Shape(4, 4, 6),), gradient=True), 3, 0, 512 * (48 + 48), 512),
+        (Relu(inputs=(Shape(4, 4, 6),), gradient=True, masked=False), 3, 0, 512 * (48 + 64), 32 * 96),
         (Relu(inputs=(Shape(4, 4, 6),)), 3, 0, 0, 0),
-        (Relu6(inputs=(Shape(4, 4, 6),), gradient=True), 6, 0, 512 * (48 + 80), 32 * 96),
+        (Relu6(inputs=(Shape(4, 4, 6),), gradient=True, masked=False), 6, 0, 512 * (48 + 80), 32 * 96),
         (Add(inputs=2 * (Shape(4, 4, 6),), gradient=True), 3, 3, 0, 0),
         (GlobalAvgPool(inputs=(Shape(4, 4, 6),), gradient=True), 3, 3 * 2 + 3, (6 + 12) * 32, 0),
         (GlobalAvgPool(inputs=(Shape(4, 4, 6),)), 3, 3 * 2, 6 * 32, 0),
@@ -238,8 +240,14 @@ def test_other_layers_on_arria10(layer, lanes, dsp, bits, dram):
 
 
 def test_a_frame_in_memory_is_whole_beats():
-    cost = Relu(inputs=(Shape(3, 3, 5),), gradient=True).cost(Parallelism(), CHIP, family("arria10"))
-    assert (cost.dram_read, cost.dram_write) == (3 * 512, 3 * 512)  # of 45 words
+    words, mask = (
+        Relu(inputs=(Shape(3, 3, 65),), gradient=True, masked=masked).cost(
+            Parallelism(), CHIP, family("arria10")
+        )
+        for masked in (False, True)
+    )
+    assert (words.dram_read, words.dram_write) == (37 * 512, 37 * 512)  # of 585 words
+    assert (mask.dram_read, mask.dram_write) == (2 * 512, 2 * 512)  # of 585 bits
 
 
 def test_blocks_are_rounded_up_in_width_and_depth_in_the_best_configuration():
