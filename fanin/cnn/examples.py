@@ -144,10 +144,15 @@ def _pools() -> Network:
 
 
 def _streamed() -> Network:
-    """Return a network of three dense layers with parameters in DRAM; the first sends no gradient back."""
+    """Return a network of three dense layers with parameters in DRAM.
+
+    The first sends no gradient back, the second works on two frames at a time.
+    """
     b = _Builder()
     hidden = b.add_layer("relu", Relu, 2, b.add_dense_in_dram("hidden", 24, Parallelism(pic=2, poc=3), 0))
-    second = b.add_layer("relu2", Relu, 2, b.add_dense_in_dram("second", 20, Parallelism(pic=2, poc=2), hidden))
+    second = b.add_layer(
+        "relu2", Relu, 2, b.add_dense_in_dram("second", 20, Parallelism(pic=2, poc=2, frames=2), hidden)
+    )
     bias = b.add_layer("bias", Bias, 3, b.add_dense_in_dram("dense", _CLASSES.c, Parallelism(pic=2), second))
     loss = b.add_layer("loss", SoftCrossLoss, 3, bias, b.labels)
     b.add_layer("output", Output, 1, loss)

@@ -27,6 +27,11 @@ class Stage:
     sources: tuple[int, ...] = ()  #: index of the stage that feeds each input
     storage: Storage = Storage.CHIP  #: memory of the layer's parameters
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for groups of frames with parameters on chip."""
+        if self.parallelism.frames > 1 and self.storage is Storage.CHIP:
+            raise ValueError(f"{self.name}: frames must be 1, since its parameters are on chip")
+
 
 @dataclass(frozen=True)
 class Consumer:

@@ -7,6 +7,7 @@ from typing import Any
 from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from fanin.cnn.layers.family import WORD_BITS
 from fanin.hdl.layers.interface import FRAME_BITS, LayerControl, Mode
@@ -40,7 +41,9 @@ class BatchControl(wiring.Component):
 
     Parameters
     ----------
-    None.
+    ``group`` : int, a power of two; 1 by default
+        Frames that pass as one: ``admitted`` and ``finished`` are of groups. The last group of a batch may have
+        fewer frames.
 
     Latency
     -------
@@ -52,7 +55,8 @@ class BatchControl(wiring.Component):
     NADA, section IV-C: weights are updated after the batch; docs/systems/layers.md, "Training".
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, group: int = 1) -> None:
+        self.group = group
         super().__init__(
             {
                 "control": In(LayerControl),
@@ -82,7 +86,10 @@ class BatchControl(wiring.Component):
             unfinished.take.eq(self.finished),
         ]
         for counter in waiting, unfinished:
-            m.d.comb += [counter.restart.eq(begin), counter.initial.eq(size)]
+            m.d.comb += [
+                counter.restart.eq(begin),
+                counter.initial.eq((size + self.group - 1) >> exact_log2(self.group)),
+            ]
 
         with m.FSM():
             with m.State("job done"):

@@ -79,7 +79,7 @@ class Convolution(wiring.Component):
             lanes=schedule.weight_lanes, depth=schedule.weight_words
         )
         m.submodules.batches = batches = BatchControl()
-        take_features(m, self, forward)
+        connect_typed(m, take_features(m, self), forward.features)
         connect_typed(m, forward.outputs, wiring.flipped(self.outputs))
         connect_typed(m, wiring.flipped(self.gradients), backward.gradients)
         connect_typed(m, wiring.flipped(self.replay), backward.replay)
@@ -115,14 +115,13 @@ class Convolution(wiring.Component):
         return m
 
 
-def take_features(m: Module, layer: Any, forward: Forward) -> None:
-    """Copy a layer's features to ``forward`` and, in mode TRAIN, to ``save``."""
+def take_features(m: Module, layer: Any) -> Any:
+    """Return the stream of a layer's features, which go to ``save``, too, in mode TRAIN."""
     features = layer.features[0]
     shape = features.payload.shape()
     m.submodules.fork = fork = StreamFork(shape=shape)
     m.submodules.save_slice = save_slice = RegisterSlice(shape=shape)
     connect_typed(m, wiring.flipped(features), fork.i)
-    connect_typed(m, fork.o[0], forward.features)
     connect_typed(m, save_slice.o, wiring.flipped(layer.save))
     training = layer.control.mode == Mode.TRAIN
     m.d.comb += [
@@ -130,3 +129,4 @@ def take_features(m: Module, layer: Any, forward: Forward) -> None:
         save_slice.i.valid.eq(fork.o[1].valid & training),
         fork.o[1].ready.eq(save_slice.i.ready | ~training),
     ]
+    return fork.o[0]

@@ -59,7 +59,7 @@ class Forward(wiring.Component):
     ``streamed`` : bool
         Weights are streamed in the order of the steps. ``ok`` and ``take`` replace ``weight_address``. ``ok``,
         In(1): the next weights are available. ``take``, Out(1): a step takes weights, which ``weights`` holds
-        ``Lines.LATENCY`` cycles later.
+        ``Lines.LATENCY`` cycles later, and for as many cycles as the group has frames.
 
     Latency
     -------
@@ -113,7 +113,10 @@ class Forward(wiring.Component):
         connect_typed(m, results.o, wiring.flipped(self.outputs))
 
         go = Signal()
-        loops = WayLoops(m, schedule, Way.FORWARD, go=go, available=self.ok if self.streamed else None)
+        available = Signal() if self.streamed else None
+        loops = WayLoops(m, schedule, Way.FORWARD, go=go, available=available)
+        if self.streamed:
+            m.d.comb += [available.eq(self.ok | ~loops.takes), self.take.eq(loops.step & loops.takes)]
         m.d.comb += [
             go.eq(results.room & (lines.ready | ~loops.row_begins) & (self.admit | ~loops.frame_begins)),
             results.begin.eq(loops.start),
@@ -146,8 +149,6 @@ class Forward(wiring.Component):
             results.valid.eq(fold.o_valid),
             results.data.eq(fold.o),
         ]
-        if self.streamed:
-            m.d.comb += self.take.eq(loops.step)
-        else:
+        if not self.streamed:
             address = delayed(m, loops.weight_address(), Lines.LATENCY - 1, name="weight")
             m.d.comb += self.weight_address.eq(address[-1])

@@ -18,11 +18,12 @@ class Nest:
     def __init__(self, m: Module, levels: dict[str, int], advance: Any, *, restart: Any = None, name: str):
         self.m, self.levels, self.advance, self.restart, self.name = m, levels, advance, restart, name
         self._at_end: dict[str, Value] = {}
+        self._index: dict[str, Signal] = {}
         for level, count in levels.items():
             self._at_end[level] = Signal(name=f"{name}_{level}_end") if count > 1 else Const(1, 1)
         for level, count in levels.items():
             if count > 1:
-                index = Signal(range(count), name=f"{name}_{level}")
+                self._index[level] = index = Signal(range(count), name=f"{name}_{level}")
                 with m.If(advance & self.ends(self._inner_levels(level))):
                     m.d.sync += self._at_end[level].eq(index == count - 2)
                     m.d.sync += index.eq(Mux(self._at_end[level], 0, index + 1))
@@ -37,6 +38,10 @@ class Nest:
             if self.levels[level] > 1:
                 total = total & self._at_end[level]
         return total
+
+    def begins(self, level: str) -> Value:
+        """Return whether the loop ``level`` is in its first iteration."""
+        return self._index[level] == 0 if self.levels[level] > 1 else Const(1, 1)
 
     def _inner_levels(self, level: str) -> tuple[str, ...]:
         names = tuple(self.levels)

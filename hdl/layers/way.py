@@ -15,6 +15,8 @@ _LOOPS = {
     Way.INPUT_GRADIENT: (("ky", "kx", "og"), ("g", "ig", "r", "c")),
     Way.WEIGHT_GRADIENT: (("r", "c"), ("ky", "kx", "g", "ig", "og")),
 }
+# The weight gradient's, with velocities in DRAM: tiles of input and output groups, frames, groups of a tile.
+_TILED = (("ig_tile", "og_tile", "r", "c"), ("ky", "kx", "g", "ig", "og"))
 _WEIGHT_LOOPS = ("ky", "kx", "g", "ig", "og")
 
 
@@ -23,11 +25,17 @@ class WayLoops(Loops):
 
     ``row_begins``, ``frame_begins``: the next block to start is the first of a row of blocks or of a frame.
     ``row_ends``, ``frame_ends``: the step is the last one of a row of blocks or of a frame.
+    ``takes``, ``gives``: the step is the first or the last one that uses its streamed weights or velocities.
+    ``input_groups``: stride of each loop in input groups.
+
+    ``tiled``: the way is the weight gradient of streamed velocities.
     """
 
-    def __init__(self, m: Module, schedule: Schedule, way: Way, *, go: Any, available: Any = None):
+    def __init__(
+        self, m: Module, schedule: Schedule, way: Way, *, go: Any, available: Any = None, tiled: bool = False
+    ):
         self.schedule, self.way = schedule, way
-        rounds, inner = _LOOPS[way]
+        rounds, inner = _TILED if tiled else _LOOPS[way]
         kernel_rows, kernel_columns = schedule.layer.kernel
         sizes = {
             "ky": kernel_rows,
@@ -37,6 +45,11 @@ class WayLoops(Loops):
             "og": schedule.ogs,
         }
         sizes |= {"r": schedule.block.rows, "c": schedule.row_positions}
+        self.input_groups, self.output_groups = {"ig": 1}, {"og": 1}
+        if tiled:
+            igs, ogs = schedule.weight_tile
+            sizes |= {"ig_tile": schedule.igs // igs, "og_tile": schedule.ogs // ogs, "ig": igs, "og": ogs}
+            self.input_groups["ig_tile"], self.output_groups["og_tile"] = igs, ogs
         block = (*rounds, *inner)
         frame = {"row": schedule.features.steps, "block": schedule.row_blocks}
         super().__init__(
@@ -57,6 +70,7 @@ class WayLoops(Loops):
                 self.row_begins.eq(next_block.ends(("block",))),
                 self.frame_begins.eq(next_block.ends(frame)),
             ]
+        self.takes, self.gives = self.nest.begins("c"), self.nest.ends(("c",))
         self.row_ends = self.ends & self.nest.ends(("block",))
         self.frame_ends = self.ends & self.nest.ends(frame)
 
@@ -77,7 +91,7 @@ class WayLoops(Loops):
         """Return the fields of a ``window_layout`` of ``schedule.outputs``, whose window is one position."""
         raster = self.schedule.outputs
         position = {"r": self.schedule.row_positions, "c": 1}
-        groups = {"g": self.schedule.ogs, "og": 1}
+        groups = {"g": self.schedule.ogs, **self.output_groups}
         column_strides = {level: n * raster.columns for level, n in position.items()}
         address_strides = {level: n * raster.column_step for level, n in position.items()}
         return {

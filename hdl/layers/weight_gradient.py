@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from functools import cached_property
 from itertools import product
+from math import prod
 from typing import Any
 
-from amaranth import Module, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from fanin.cnn.layers.family import WORD_BITS
@@ -61,9 +63,11 @@ class WeightGradient(wiring.Component):
     ``schedule`` : Schedule
     ``streamed`` : bool
         Velocities are streamed in the order of the steps. ``ok`` and ``take`` replace ``write`` and the
-        addresses. ``ok``, In(1): the next velocities are available, and their new values have room. ``take``,
-        Out(1): a step takes velocities. ``velocities`` holds them ``to_sums`` cycles after ``take``,
-        ``new_velocities`` the new values ``latency`` cycles after ``take``.
+        addresses. ``ok``, In(1): the next velocities are available. ``take``, Out(1): a step takes velocities,
+        which ``velocities`` holds ``to_sums`` cycles later. ``room``, In(1): new velocities have room.
+        ``give``, Out(1): a step is the last one of its velocities, and ``new_velocities`` holds them
+        ``latency`` cycles later. The steps of a group's first frame take velocities, those of its last frame
+        give them.
 
     Latency
     -------
@@ -84,7 +88,7 @@ class WeightGradient(wiring.Component):
             {
                 "replay": In(word_stream(schedule.p.pi)),
                 "gradients": In(word_stream(schedule.p.po)),
-                **(SUPPLY_MEMBERS if streamed else memory),
+                **(SUPPLY_MEMBERS | {"room": In(1), "give": Out(1)} if streamed else memory),
                 "velocities": In(word),
                 "new_velocities": Out(word),
                 "finished": Out(1),
@@ -115,8 +119,14 @@ class WeightGradient(wiring.Component):
         connect_typed(m, wiring.flipped(self.replay), lines.i)
         connect_typed(m, wiring.flipped(self.gradients), blocks.i)
 
-        go = Signal()
-        loops = WayLoops(m, schedule, Way.WEIGHT_GRADIENT, go=go, available=self.ok if self.streamed else None)
+        go, available = Signal(), Signal() if self.streamed else None
+        loops = WayLoops(m, schedule, Way.WEIGHT_GRADIENT, go=go, available=available, tiled=self.streamed)
+        if self.streamed:
+            m.d.comb += [
+                available.eq((self.ok | ~loops.takes) & (self.room | ~loops.gives)),
+                self.take.eq(loops.step & loops.takes),
+                self.give.eq(loops.step & loops.gives),
+            ]
         m.d.comb += [
             go.eq(blocks.ready & (lines.ready | ~loops.row_begins)),
             lines.begin.eq(loops.start & loops.row_begins),
@@ -125,7 +135,7 @@ class WeightGradient(wiring.Component):
             blocks.end.eq(loops.ends),
         ]
         position = {"c": 1, "block": schedule.row_positions}
-        windows = window_steps(loops.nest, inputs, {"g": schedule.igs, "ig": 1}, position=position)
+        windows = window_steps(loops.nest, inputs, {"g": schedule.igs, **loops.input_groups}, position=position)
         m.d.comb += [lines.window[name].eq(value) for name, value in windows.items()]
         m.d.comb += [blocks.window[name].eq(value) for name, value in loops.output_window().items()]
         self._accumulate(m, loops, lines.data, blocks.data)
@@ -139,18 +149,37 @@ class WeightGradient(wiring.Component):
             products.a.eq(inputs),
             products.b.eq(gradients),
             products.valid.eq(step[Lines.LATENCY]),
-            sums.a.eq(self.velocities),
             sums.b.eq(products.o),
             sums.valid.eq(step[self.to_sums]),
             self.new_velocities.eq(sums.o),
             self.finished.eq(delayed(m, loops.frame_ends, self.latency, name="finished", reset_less=False)[-1]),
         ]
-        if self.streamed:
-            m.d.comb += self.take.eq(loops.step)
+        if self.schedule.p.frames > 1:
+            self._sums_of_tile(m, loops, sums, step)
         else:
+            m.d.comb += sums.a.eq(self.velocities)
+        if not self.streamed:
             address = delayed(m, loops.weight_address(), self.latency, name="address")
             m.d.comb += [
                 self.velocity_address.eq(address[self.to_sums - 1]),
                 self.write.eq(step[-1]),
                 self.write_address.eq(address[-1]),
             ]
+
+    def _sums_of_tile(self, m: Module, loops: WayLoops, sums: AdderArray, step: Any) -> None:
+        """Keep a tile's sums between its frames. The first frame's step adds to the velocities themselves."""
+        depth = prod(self.schedule.weight_tile)
+        m.submodules.tile = memory = Memory(shape=self.velocities.shape(), depth=depth, init=[])
+        write = memory.write_port()
+        read = memory.read_port(transparent_for=(write,))
+        entry = Signal(range(depth))
+        with m.If(step[self.to_sums - 1]):
+            m.d.sync += entry.eq(Mux(entry == depth - 1, 0, entry + 1))
+        takes = delayed(m, loops.takes, self.to_sums, name="takes")[-1]
+        m.d.comb += [
+            read.addr.eq(entry),
+            sums.a.eq(Mux(takes, self.velocities, read.data)),
+            write.addr.eq(delayed(m, entry, self.latency - self.to_sums + 1, name="entry")[-1]),
+            write.data.eq(sums.o),
+            write.en.eq(step[-1]),
+        ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Module
+from amaranth import Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -30,7 +30,7 @@ class WordSupply(wiring.Component):
     ``take`` : In(1)
         Take a word; only while ``ok``.
     ``o`` : Out, ``lanes`` words
-        The word that was taken ``latency`` cycles ago.
+        The word that was taken ``latency`` cycles ago, or with ``hold`` the last one up to then.
 
     Parameters
     ----------
@@ -38,6 +38,8 @@ class WordSupply(wiring.Component):
         Words of a transfer.
     ``latency`` : int, at least 0
         Cycles from ``take`` to ``o``.
+    ``hold`` : bool
+        Keep each word on ``o`` until the next one.
 
     Latency
     -------
@@ -48,8 +50,8 @@ class WordSupply(wiring.Component):
     docs/systems/layers.md, "Parameters in memory".
     """
 
-    def __init__(self, *, lanes: int, latency: int):
-        self.lanes, self.latency = lanes, latency
+    def __init__(self, *, lanes: int, latency: int, hold: bool = False):
+        self.lanes, self.latency, self.hold = lanes, latency, hold
         word = data.ArrayLayout(WORD_BITS, lanes)
         super().__init__({"i": In(word_stream(lanes)), "ok": Out(1), "take": In(1), "o": Out(word)})
 
@@ -60,11 +62,18 @@ class WordSupply(wiring.Component):
         m.submodules.fifo = fifo = StreamFIFO(shape=self.o.shape(), depth=places)
         m.submodules.credits = credits = Credits(limit=places)
         connect_typed(m, wiring.flipped(self.i), fifo.i)
+        taken = delayed(m, self.take, self.latency, name="taken", reset_less=False)[-1]
         m.d.comb += [
             self.ok.eq(credits.ok),
             credits.give.eq(self.i.valid & self.i.ready),
             credits.take.eq(self.take),
-            fifo.o.ready.eq(delayed(m, self.take, self.latency, name="taken", reset_less=False)[-1]),
+            fifo.o.ready.eq(taken),
             self.o.eq(fifo.o.payload),
         ]
+        if self.hold:
+            held = Signal(self.o.shape(), reset_less=True)
+            with m.If(taken):
+                m.d.sync += held.eq(fifo.o.payload)
+            with m.Else():
+                m.d.comb += self.o.eq(held)
         return m

@@ -22,6 +22,7 @@ BEAT_BITS, BEAT_WORDS = 512, 16  # a beat of memory; frames and parameters occup
 FOLD_CYCLES = 8  # cycles until an accumulator may be read again
 NORM_INTERVAL = 5  # cycles per channel of a normalisation's update after a frame
 NORM_PAUSE = 140  # cycles of that update in addition
+LARGEST_GROUP = 16  # frames for which a dense layer reads its parameters from DRAM once
 LOSS_PAUSE = 199  # cycles of a loss per frame, in addition to those of the words
 
 
@@ -126,6 +127,8 @@ def _facts(
     parameters = _parameter_words(layer, inputs)
     saved_words = _saved_words(layer, inputs, output, gradient)
     spilled_words = parameters if layer.parameters == "dram" else 0
+    saved_bits, spilled_bits = (BEAT_BITS * _ceil(words, BEAT_WORDS) for words in (saved_words, spilled_words))
+    frames = layer.parallelism.get("frames", 1)
     figures, blocks = _costs(layer, hardware, NO_CONTEXT, device)
     return Facts(
         inputs=inputs,
@@ -135,11 +138,11 @@ def _facts(
             "parameter_words": parameters,
             "saved_words": saved_words,
             "cycles": max(
-                _cycles(layer, inputs, output, gradient), _memory_cycles(saved_words, spilled_words, gradient)
+                _cycles(layer, inputs, output, gradient),
+                _memory_cycles(saved_words, spilled_words, gradient, frames),
             ),
-            "dram_read": BEAT_BITS
-            * (_ceil(saved_words, BEAT_WORDS) + (2 + gradient) * _ceil(spilled_words, BEAT_WORDS)),
-            "dram_write": BEAT_BITS * (_ceil(saved_words, BEAT_WORDS) + _ceil(spilled_words, BEAT_WORDS)),
+            "dram_read": saved_bits + _ceil((2 + gradient) * spilled_bits, frames),
+            "dram_write": saved_bits + _ceil(spilled_bits, frames),
             **figures,
         },
         blocks=blocks,
@@ -219,11 +222,11 @@ def _cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradien
     )
 
 
-def _memory_cycles(saved_words: int, spilled_words: int, gradient: bool) -> int:
+def _memory_cycles(saved_words: int, spilled_words: int, gradient: bool, frames: int) -> int:
     """Return the cycles of a frame's DRAM reads, a beat each; 0 for parameters on chip."""
     if not spilled_words:
         return 0
-    return _ceil(saved_words, BEAT_WORDS) + (2 + gradient) * _ceil(spilled_words, BEAT_WORDS)
+    return _ceil(saved_words, BEAT_WORDS) + _ceil((2 + gradient) * _ceil(spilled_words, BEAT_WORDS), frames)
 
 
 def _fold_cycles(layer: LayerEntry, shape: Shape, gradient: bool) -> int:
@@ -265,6 +268,8 @@ def _convolution_cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Sh
     else:
         groups = layer.groups
         input_steps, output_steps = _ceil(channels // groups, p["pic"]), _ceil(output[2] // groups, p["poc"])
+    if p.get("frames", 1) > 1:
+        return _group_cycles(input_steps, output_steps, p["frames"], gradient)
     row_positions = _ceil(output[1], p["ph"])
     # possible sizes of a block, in positions
     if (layer.kernel, layer.stride, layer.padding) == ((1, 1), (1, 1), (0, 0, 0, 0)):
@@ -281,6 +286,27 @@ def _convolution_cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Sh
     if gradient:
         rounds.append((taps * output_steps, groups * input_steps * block))  # input gradient
     return output[0] * row_positions // block * max(count * max(steps, FOLD_CYCLES) for count, steps in rounds)
+
+
+def _group_cycles(input_steps: int, output_steps: int, frames: int, gradient: bool) -> int:
+    """Return the cycles of a frame of a dense layer that works on groups of frames.
+
+    Each way takes a step for each frame with each of the weights that it reads. Forward adds to the sums of all
+    outputs in turn, the input gradient to those of all inputs. The weight gradient adds to the velocities of a
+    tile of weights in turn, frame by frame.
+    """
+    if output_steps >= FOLD_CYCLES:
+        tile = min(n for n in _divisors(output_steps) if n >= FOLD_CYCLES)
+    else:
+        tiles = [n * output_steps for n in _divisors(input_steps) if n * output_steps >= FOLD_CYCLES]
+        tile = min(tiles, default=input_steps * output_steps)
+    rounds = [
+        (input_steps, output_steps * frames),
+        (frames * input_steps * output_steps // tile, tile),
+    ]
+    if gradient:
+        rounds.append((output_steps, input_steps * frames))
+    return _ceil(max(count * max(steps, FOLD_CYCLES) for count, steps in rounds), frames)
 
 
 def _divisors(number: int) -> list[int]:
@@ -320,6 +346,8 @@ def dimensions(layer: LayerEntry, facts: Facts) -> dict[str, tuple[int, str]]:
         limits["pic"] = (channels // layer.groups, f"input channels{group}")
         limits["poc"] = (facts.output[2] // layer.groups, f"output channels{group}")
         limits["ph"] = (facts.output[1], "columns")
+    if layer.kind == "dense" and layer.parameters == "dram":
+        limits["frames"] = (LARGEST_GROUP, "frames, the largest group")
     return limits
 
 

@@ -139,7 +139,7 @@ def make_plan(
             raise InputError(describe_conflict(instance, rules))
         raise CheckFailed(f"no placement found within {limits.seconds:g} s, nor proved that there is none")
     settlement = settle(instance, state.placement, limits, limits.effort * SETTLE_SHARE, begin + limits.seconds)
-    placement = move_parameters_on_chip(instance, shrink_layers(instance, settlement.placement))
+    placement = simplify_storage(instance, shrink_layers(instance, settlement.placement))
     priorities = choose_priorities(instance, placement)
     assert priorities is not None  # the search accepts no placement without them
     return Plan(
@@ -191,14 +191,18 @@ def shrink_layers(instance: Instance, placement: Placement) -> Placement:
     return replace(placement, choices=tuple(choices))
 
 
-def move_parameters_on_chip(instance: Instance, placement: Placement) -> Placement:
-    """Return the placement with parameters moved from DRAM to the chip, layer by layer, where they fit."""
+def simplify_storage(instance: Instance, placement: Placement) -> Placement:
+    """Return the placement with parameters moved from DRAM to the chip, layer by layer, where they fit.
+
+    Other layers with parameters in DRAM work on as few frames at a time as the period allows, since a group
+    delays its frames.
+    """
     period = instance.period(placement)
     choices = list(placement.choices)
     for number, (node, device) in enumerate(zip(instance.model.nodes, placement.devices, strict=True)):
         if choices[number].storage is Storage.CHIP:
             continue
-        part = instance.cluster.devices[device].part
+        part, frames = instance.cluster.devices[device].part, choices[number].parallelism.frames
         other_costs = [
             limited_costs(choice.cost, part)
             for other, choice in enumerate(choices)
@@ -218,14 +222,14 @@ def move_parameters_on_chip(instance: Instance, placement: Placement) -> Placeme
         candidates = [
             choice
             for choice in all_choices(node.layer, part, instance.model.contexts[number])
-            if choice.storage is Storage.CHIP
+            if (choice.storage is Storage.CHIP or choice.parallelism.frames < frames)
             and choice.cost.cycles <= period * part.clock
             and all(
                 cost <= free_amount
                 for cost, free_amount in zip(limited_costs(choice.cost, part), free, strict=True)
             )
         ]
-        choices[number] = min(candidates, key=_size, default=choices[number])
+        choices[number] = min(candidates, key=_simplicity, default=choices[number])
     return replace(placement, choices=tuple(choices))
 
 
@@ -239,6 +243,11 @@ def overfull_dram(plan: Plan) -> str | None:
         if capacity is not None and stored > capacity:
             return f"{device.name}: the plan that was found keeps {stored:,} bytes in DRAM, of {capacity:,}"
     return None
+
+
+def _simplicity(choice: Choice) -> tuple[object, ...]:
+    """Return the sort key of a choice: on chip, then by frames at a time, then by size."""
+    return (choice.storage is Storage.DRAM, choice.parallelism.frames, *_size(choice))
 
 
 def _size(choice: Choice) -> tuple[object, ...]:

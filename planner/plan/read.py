@@ -80,7 +80,7 @@ class LayerEntry:
     constants: Mapping[str, float]  #: constants that ``KINDS`` lists for the kind, by name
     masked: bool  #: true for a ReLU that saves a bit of each output
     gradient: bool  #: true if the layer computes its input's gradient
-    parallelism: Mapping[str, int]  #: by name: pic, poc, ph, pi, po
+    parallelism: Mapping[str, int]  #: by name: pic, poc, ph, pi, po; frames if above 1
     figures: Mapping[str, int]  #: by name in FIGURES
     blocks: Mapping[str, int]  #: RAM blocks by kind
     parameters: str  #: "chip" or "dram"
@@ -315,7 +315,11 @@ def _layer(item: Record) -> LayerEntry:
         constants={field: float(item.number(field)) for field in KINDS[kind].constants},
         masked="masked" in item.value and item.flag("masked"),
         gradient=item.flag("gradient"),
-        parallelism={field: parallelism.integer(field, 1) for field in ("pic", "poc", "ph", "pi", "po")},
+        parallelism={
+            field: parallelism.integer(field, 1)
+            for field in ("pic", "poc", "ph", "pi", "po", "frames")
+            if field != "frames" or field in parallelism.value
+        },
         figures={field: item.integer(field) for field in FIGURES},
         blocks={field: blocks.integer(field) for field in blocks.value},
         parameters=item.text("parameters", ("chip", "dram")),

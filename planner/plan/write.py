@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,7 @@ def _layer(plan: Plan, number: int, node: Node) -> dict[str, Any]:
         "gradient": layer.gradient,
         "parameter_words": layer.parameters,
         "saved_words": layer.saved_words,
-        "parallelism": {"pic": p.pic, "poc": p.poc, "ph": p.ph, "pi": p.pi, "po": p.po},
+        "parallelism": {name: value for name, value in asdict(p).items() if name != "frames" or value > 1},
         "cycles": cost.cycles,
         "dsp": cost.dsp,
         "luts": cost.luts,

@@ -46,8 +46,7 @@ def all_choices(layer: Layer, part: Part, context: GraphContext = NO_CONTEXT) ->
     """Return every choice that fits the part when alone, at any throughput; the fastest first."""
     choices = [
         Choice(parallelism, storage, context.cost(layer, parallelism, storage, part.family))
-        for parallelism in layer.parallelisms()
-        for storage in layer.storages
+        for parallelism, storage in layer.builds()
     ]
     fitting = [choice for choice in choices if not exceeded_limits(choice.cost, part)]
     return tuple(sorted(fitting, key=lambda choice: (choice.cost.cycles, limited_costs(choice.cost, part))))

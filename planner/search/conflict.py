@@ -28,17 +28,16 @@ def misfit(instance: Instance) -> str | None:
             continue
         best: tuple[float, str] | None = None
         for device in allowed:
-            for parallelism in node.layer.parallelisms():
-                for storage in node.layer.storages:
-                    cost = context.cost(node.layer, parallelism, storage, device.part.family)
-                    excesses = [
-                        (needed / max(available, 1), resource, needed, available)
-                        for resource, needed, available in exceeded_limits(cost, device.part)
-                    ]
-                    excess, resource, needed, available = max(excesses, key=lambda entry: entry[0])
-                    if best is None or excess < best[0]:
-                        need = f"{needed:,} {resource} of the {available:,} of {device.name}, the closest"
-                        best = (excess, need)
+            for parallelism, storage in node.layer.builds():
+                cost = context.cost(node.layer, parallelism, storage, device.part.family)
+                excesses = [
+                    (needed / max(available, 1), resource, needed, available)
+                    for resource, needed, available in exceeded_limits(cost, device.part)
+                ]
+                excess, resource, needed, available = max(excesses, key=lambda entry: entry[0])
+                if best is None or excess < best[0]:
+                    need = f"{needed:,} {resource} of the {available:,} of {device.name}, the closest"
+                    best = (excess, need)
         assert best is not None
         host_note = " (the host's)" if number in instance.model.pinned else ""
         return f"{node.name} fits no device{host_note}: at least, it takes {best[1]}"

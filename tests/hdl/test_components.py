@@ -46,6 +46,7 @@ SECTIONS = ("Members", "Parameters", "Latency", "Source")
 # A value for every parameter name that has no default, or whose default takes long to elaborate.
 SMALL = {
     "address_width": 16,
+    "backward": False,
     "banks": 2,
     "base": 64,
     "beats": 4,
@@ -66,10 +67,12 @@ SMALL = {
     "ends": (EndShape(2, 6, 3), EndShape(3, 6, 3)),
     "engines": 2,
     "fifo_depth": 16,
+    "fill": 0,
     "form": RING_LINK,
     "frac": 24,
     "frame": 48,
     "frame_beats": 4,
+    "group": 4,
     "groups": 2,
     "i": 2,
     "input_width": 8,

@@ -145,7 +145,7 @@ class Exhaustive:
         layer, links = self.model.nodes[node].layer, self.model.contexts[node]
         if (layer, links, part) not in self._rows:
             found = set()
-            for parallelism, storage in product(layer.parallelisms(), layer.storages):
+            for parallelism, storage in layer.builds():
                 cost = links.cost(layer, parallelism, storage, part.family)
                 ram = () if part.ram_bits is None else (cost.ram_bits,)
                 ram += () if part.ram_blocks is None else cost.ram_blocks

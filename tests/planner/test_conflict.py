@@ -50,7 +50,7 @@ def test_a_layer_that_fits_no_device_is_named_with_resource_amount_and_closest_d
 def test_the_least_amount_is_named():
     part = replace(PART, ram_bits=50_000, ram_blocks=None)
     layer = _model().nodes[2].layer
-    ways = [layer.cost(p, s, part.family).ram_bits for p in layer.parallelisms() for s in layer.storages]
+    ways = [layer.cost(p, s, part.family).ram_bits for p, s in layer.builds()]
     assert f"takes {min(ways):,} bits" in misfit(_instance(part))
 
 

@@ -190,14 +190,13 @@ def test_those_groups_limit_that_have_a_layer_larger_than_a_share_of_every_devic
     def share(node):
         """The least, over choices that keep up, of the largest share of a resource."""
         layer, shares = model.nodes[node].layer, []
-        for parallelism in layer.parallelisms():
-            for storage in layer.storages:
-                cost = layer.cost(parallelism, storage, part.family)
-                bits = part.dram * period / instance.ticks
-                if cost.cycles * instance.ticks <= period * part.clock:
-                    ram = [cost.ram_bits / part.ram_bits] if part.ram_bits is not None else []
-                    ram += [a / b for a, b in zip(cost.ram_blocks, part.ram_blocks or (), strict=False)]
-                    shares.append(max(cost.dsp / part.dsp, *ram, cost.dram_read / bits, cost.dram_write / bits))
+        for parallelism, storage in layer.builds():
+            cost = layer.cost(parallelism, storage, part.family)
+            bits = part.dram * period / instance.ticks
+            if cost.cycles * instance.ticks <= period * part.clock:
+                ram = [cost.ram_bits / part.ram_bits] if part.ram_bits is not None else []
+                ram += [a / b for a, b in zip(cost.ram_blocks, part.ram_blocks or (), strict=False)]
+                shares.append(max(cost.dsp / part.dsp, *ram, cost.dram_read / bits, cost.dram_write / bits))
         return min(shares, default=1)
 
     every = bottlenecks(model)

@@ -70,7 +70,7 @@ class NodeGraph:
 
     network: Network
     sizes: Sizes
-    batch: int  #: frames between two updates
+    batch: int  #: frames between two updates; rounded up to whole groups of all stages
     period: float = 0  #: minimum cycles from image to image
     updates: Mapping[int, float] = field(default_factory=dict)  #: minimum cycles of an update, by stage
     pace: float = 0  #: minimum cycles per frame in trained layers, for limits outside the graph such as memory
@@ -83,6 +83,8 @@ class NodeGraph:
     gradient_ends: list[tuple[Actor, float, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        group = max(stage.parallelism.frames for stage in self.network.stages)
+        self.batch = group * ceil_div(self.batch, group)
         for index in range(len(self.network.stages)):
             self._add_forward(index)
         for index in reversed(range(len(self.network.stages))):

@@ -11,7 +11,17 @@ from math import lcm
 
 import numpy as np
 
-from fanin.cnn.flow.graph import Actor, Channel, Graph, Pattern, Source, at_first, at_last, next_token
+from fanin.cnn.flow.graph import (
+    EVERY_FIRING,
+    Actor,
+    Channel,
+    Graph,
+    Pattern,
+    Source,
+    at_first,
+    at_last,
+    next_token,
+)
 from fanin.cnn.layers.latencies import (
     ADDER,
     GRADIENT_ROWS,
@@ -81,6 +91,7 @@ class Parts:
         words: int,
         *companions: Source,
         extra_delay: float = 0,
+        group: int = 1,
     ) -> Channel:
         """Add a ring of rows, and return its channel. A token is a row.
 
@@ -89,18 +100,25 @@ class Parts:
         ``words``: words of a transfer.
         ``companions``: streams of which a transfer is taken with each transfer of ``source``.
         ``extra_delay``: cycles until a written row may be used, in addition to ``ROW_WRITTEN``.
+        ``group``: frames of the raster's map.
         """
         transfers = row_transfers(raster, words)
-        writer, channel = self.actor(f"takes {name}", raster.height * transfers), self.channel(name, rows)
+        firings = raster.height * transfers // group
+        writer, channel = self.actor(f"takes {name}", firings), self.channel(name, rows)
         for stream in (source, *companions):
             self.graph.take(writer, stream)
         self.graph.give(writer, channel, at_last(transfers), at_first(transfers), ROW_WRITTEN + extra_delay)
         return channel
 
-    def row_reader(self, name: str, rows: Channel, raster: Raster, words: int) -> Channel:
-        """Add a reader of complete rows. Return its stream. ``words``: words of a transfer."""
+    def row_reader(self, name: str, rows: Channel, raster: Raster, words: int, group: int = 1) -> Channel:
+        """Add a reader of complete rows. Return its stream.
+
+        ``words``: words of a transfer.
+        ``group``: frames of the raster's map.
+        """
         transfers = row_transfers(raster, words)
-        reader, channel = self.actor(f"gives {name}", raster.height * transfers), self.channel(name, READ_AHEAD)
+        firings = raster.height * transfers // group
+        reader, channel = self.actor(f"gives {name}", firings), self.channel(name, READ_AHEAD)
         self.graph.take(reader, rows, at_first(transfers), at_last(transfers), ROW_FREED)
         self.graph.give(reader, channel, delay=READER_LATENCY)
         return channel
@@ -157,6 +175,19 @@ def block_steps(schedule: Schedule, way: Way) -> int:
     return schedule.block_cycles(way) - idle
 
 
+def at_group_start(pattern: Pattern, frames: int) -> Pattern:
+    """Return the pattern of an engine that fires once a frame, with a group's tokens at its first firing."""
+    return Pattern(np.repeat(pattern.counts, frames), pattern.step)
+
+
+def at_group_end(pattern: Pattern, frames: int) -> Pattern:
+    """Return the pattern of an engine that fires once a frame, with a group's tokens at its last firing."""
+    before = np.concatenate(([pattern.counts[-1] - pattern.step], pattern.counts[:-1]))
+    counts = np.repeat(before, frames)
+    counts[frames - 1 :: frames] = pattern.counts
+    return Pattern(counts, pattern.step)
+
+
 def rows_needed(schedule: Schedule) -> Pattern:
     """Return, by block, the number of rows that must be present to read, or have room to be summed."""
     raster, row_blocks = schedule.features, schedule.row_blocks
@@ -185,15 +216,32 @@ def input_gradient(
     """
     way, outputs, p = Way.INPUT_GRADIENT, schedule.outputs, schedule.p
     blocks = parts.row_ring(
-        "gradients", gradients, outputs, schedule.output_rows, p.po, *companions, extra_delay=extra_delay
+        "gradients",
+        gradients,
+        outputs,
+        schedule.output_rows,
+        p.po,
+        *companions,
+        extra_delay=extra_delay,
+        group=p.frames,
     )
     sums = parts.channel("rows of input gradients", schedule.input_gradient_rows)
-    actor = parts.actor("input gradient", schedule.blocks, schedule.block_cycles(way))
-    steps = block_steps(schedule, way)
-    parts.graph.take(actor, blocks, delay=steps + BLOCK_FREED)
+    actor = parts.actor("input gradient", schedule.blocks, schedule.block_cycles(way) / p.frames)
+    steps = block_steps(schedule, way) / p.frames
+    _take_blocks(parts.graph, actor, blocks, steps, p.frames)
     sum_delay = steps + term_latency - PLACES + GRADIENT_ROW_LATENCY
-    parts.graph.give(actor, sums, rows_done(schedule), rows_needed(schedule), sum_delay)
-    return parts.row_reader("input gradients", sums, schedule.features, p.pi), actor
+    given, claimed = (
+        at_group_end(rows_done(schedule), p.frames),
+        at_group_start(rows_needed(schedule), p.frames),
+    )
+    parts.graph.give(actor, sums, given, claimed, sum_delay)
+    return parts.row_reader("input gradients", sums, schedule.features, p.pi, p.frames), actor
+
+
+def _take_blocks(graph: Graph, actor: Actor, blocks: Channel, steps: float, frames: int) -> None:
+    """Let an engine take a block of gradients; ``steps`` cycles after its last firing the block is free."""
+    start, end = at_group_start(EVERY_FIRING, frames), at_group_end(EVERY_FIRING, frames)
+    graph.take(actor, blocks, start, end, steps + BLOCK_FREED)
 
 
 def weight_gradient(
@@ -204,15 +252,28 @@ def weight_gradient(
     ``extra_delay``: as in :meth:`Parts.row_ring`, for the gradients.
     """
     way, outputs, inputs, p = Way.WEIGHT_GRADIENT, schedule.outputs, schedule.features, schedule.p
-    rows = parts.row_ring("saved rows", replay, inputs, schedule.feature_rows, p.pi)
+    rows = parts.row_ring("saved rows", replay, inputs, schedule.feature_rows, p.pi, group=p.frames)
     blocks = parts.row_ring(
-        "gradients for weights", gradients, outputs, schedule.output_rows, p.po, extra_delay=extra_delay
+        "gradients for weights",
+        gradients,
+        outputs,
+        schedule.output_rows,
+        p.po,
+        extra_delay=extra_delay,
+        group=p.frames,
     )
-    actor = parts.actor("weight gradient", schedule.blocks, schedule.block_cycles(way))
-    steps = block_steps(schedule, way)
-    parts.graph.take(actor, rows, rows_needed(schedule), rows_done(schedule), steps + BLOCK_FREED)
-    parts.graph.take(actor, blocks, delay=steps + BLOCK_FREED)
+    actor = parts.actor("weight gradient", schedule.blocks, schedule.block_cycles(way) / p.frames)
+    steps = block_steps(schedule, way) / p.frames
+    take_rows(parts.graph, actor, rows, schedule, steps)
+    _take_blocks(parts.graph, actor, blocks, steps, p.frames)
     return actor
+
+
+def take_rows(graph: Graph, actor: Actor, rows: Channel, schedule: Schedule, steps: float) -> None:
+    """Let an engine read rows of features, which are free ``steps`` cycles after their last use."""
+    needed = at_group_start(rows_needed(schedule), schedule.p.frames)
+    done = at_group_end(rows_done(schedule), schedule.p.frames)
+    graph.take(actor, rows, needed, done, steps + BLOCK_FREED)
 
 
 def position_intervals(groups: int, minimum: int) -> list[int]:

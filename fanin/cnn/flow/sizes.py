@@ -53,7 +53,8 @@ class Flow:
             else:
                 inputs = self._input_times(index, times)
                 inputs = self._taken_times(index, inputs, forward=True)
-                times.append(stage.layer.output_times(stage.parallelism, inputs))
+                departures = stage.layer.output_times(stage.parallelism, inputs)
+                times.append(departures + self._group_wait(index))
         return tuple(times)
 
     @cached_property
@@ -77,9 +78,8 @@ class Flow:
             )
             if layer.gradient:
                 for port, source in enumerate(stage.sources):
-                    arrivals[source].append(
-                        self._arrivals((index, port), layer.gradient_times(stage.parallelism, times, port))
-                    )
+                    sent = layer.gradient_times(stage.parallelism, times, port) + self._group_wait(index)
+                    arrivals[source].append(self._arrivals((index, port), sent))
         return tuple(stage_times)
 
     @cached_property
@@ -154,6 +154,10 @@ class Flow:
         ]
         return [paced(arrivals, position_cycles) for arrivals in delayed]
 
+    def _group_wait(self, index: int) -> int:
+        """Return the cycles for which a group's first frame waits for its last one."""
+        return (self.network.stages[index].parallelism.frames - 1) * self.period
+
     def _pause(self, index: int, *, forward: bool) -> float:
         """Return the cycles for which words wait while a stage updates its state, minus the source's slack."""
         stage = self.network.stages[index]
@@ -209,7 +213,7 @@ class Flow:
         gradients = self.backward[index]
         if gradients is None or not stage.layer.gradient:
             return None
-        return stage.layer.gradient_times(stage.parallelism, gradients, port)
+        return stage.layer.gradient_times(stage.parallelism, gradients, port) + self._group_wait(index)
 
     def _max_backlog(self, arrivals: Cycles, departures: Cycles) -> int:
         """Return the maximum number of positions in a FIFO, over consecutive frames."""

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fanin.cnn.flow.graph import UNLIMITED, Actor, Channel, Graph, Source, at_first
+from fanin.cnn.flow.graph import EVERY_FIRING, UNLIMITED, Actor, Channel, Graph, Pattern, Source, at_first
 from fanin.cnn.flow.parts import (
-    BLOCK_FREED,
     MEMORY_LATENCY,
     READ_LATENCY,
     RESULT_ROW_LATENCY,
     SLICE_PAYLOADS,
     Parts,
+    at_group_end,
+    at_group_start,
     block_steps,
     forward_latency,
     row_transfers,
-    rows_done,
-    rows_needed,
+    take_rows,
 )
 from fanin.cnn.layers.layer import Layer, Parallelism, Storage, ceil_div
 from fanin.cnn.layers.port import BEAT_WORDS
@@ -111,29 +111,44 @@ class StageActors:
         parts, raster, lanes = self.parts, schedule.features, self.parallelism
         result_latency = forward_latency(schedule)
         memory_wait = self.memory_wait(row_transfers(raster, lanes.pi))
-        rows = parts.row_ring("rows", source, raster, schedule.feature_rows, lanes.pi, extra_delay=memory_wait)
+        rows = parts.row_ring(
+            "rows",
+            source,
+            raster,
+            schedule.feature_rows,
+            lanes.pi,
+            extra_delay=memory_wait,
+            group=schedule.p.frames,
+        )
         results = parts.channel("results", schedule.result_rows)
         engine = self.forward_engine(schedule, rows, results, result_latency)
         if admissions is not None:
             if wait := self.memory_wait(0):
                 # The copy only delays the tokens.
                 admissions = parts.copy("weights", Source(admissions), 1, UNLIMITED, wait)
-            self.graph.take(engine, admissions, at_first(schedule.blocks))
-        return parts.row_reader("outputs", results, schedule.outputs, lanes.po)
+            frames = schedule.p.frames
+            whole_group = Pattern.of([frames] * frames)  # of frames, all admitted when the group begins
+            self.graph.take(engine, admissions, at_first(schedule.blocks) if frames == 1 else whole_group)
+        return parts.row_reader("outputs", results, schedule.outputs, lanes.po, schedule.p.frames)
 
     def forward_engine(self, schedule: Schedule, rows: Channel, results: Channel, result_latency: int) -> Actor:
         """Add the forward engine, and return its actor.
 
         ``result_latency``: cycles from a step to its result.
         """
-        steps = block_steps(schedule, Way.FORWARD)
-        cycles = max(schedule.block_cycles(Way.FORWARD), self._pass_cycles)
+        frames = schedule.p.frames
+        steps = block_steps(schedule, Way.FORWARD) / frames
+        cycles = max(schedule.block_cycles(Way.FORWARD), self._pass_cycles) / frames
         actor = self.parts.actor("forward", schedule.blocks, cycles)
-        extra_cycles = cycles - schedule.block_cycles(Way.FORWARD)
-        self.graph.take(
-            actor, rows, rows_needed(schedule), rows_done(schedule), extra_cycles + steps + BLOCK_FREED
+        extra_cycles = cycles - schedule.block_cycles(Way.FORWARD) / frames
+        take_rows(self.graph, actor, rows, schedule, extra_cycles + steps)
+        self.graph.give(
+            actor,
+            results,
+            at_group_end(EVERY_FIRING, frames),
+            at_group_start(EVERY_FIRING, frames),
+            extra_cycles + steps + result_latency + RESULT_ROW_LATENCY,
         )
-        self.graph.give(actor, results, delay=extra_cycles + steps + result_latency + RESULT_ROW_LATENCY)
         return actor
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import product
@@ -129,7 +129,7 @@ class Conv(Window):
         ends = tuple(zip((self.input.words, self.output.words), self.stream_widths(parallelism), strict=True))
         cycles = max(self.compute_cycles(parallelism), *(ceil_div(words, widths[-1]) for words, widths in ends))
         pi, po = (next(n for n in widths if words <= n * cycles) for words, widths in ends)
-        return Parallelism(pic=parallelism.pic, poc=parallelism.poc, ph=parallelism.ph, pi=pi, po=po)
+        return replace(parallelism, pi=pi, po=po)
 
     def stream_widths(self, parallelism: Parallelism) -> tuple[list[int], list[int]]:
         """Return the values of pi and po, ascending: divisors of channels that memories take in a cycle."""

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
+from itertools import product
 from math import isqrt
 from typing import Any, ClassVar
 
@@ -71,6 +72,7 @@ class Parallelism:
     ph: int = 1  #: columns of the output computed at once
     pi: int = 1  #: words a cycle of each input stream
     po: int = 1  #: words a cycle of the output stream
+    frames: int = 1  #: frames for which each parameter is read once; a power of two, 1 unless they are in DRAM
 
 
 class Storage(StrEnum):
@@ -218,6 +220,10 @@ class Layer:
         for lanes in divisors(self.output.c):
             yield Parallelism(pi=lanes, po=lanes)
 
+    def builds(self) -> Iterator[tuple[Parallelism, Storage]]:
+        """Yield every choice of parallelism and storage that may be worth building."""
+        yield from product(self.parallelisms(), self.storages)
+
     def lanes(self, parallelism: Parallelism) -> int:
         """Return the lanes of each way (forward, input gradient, weight gradient): copies of its operators."""
         return parallelism.po
@@ -226,21 +232,21 @@ class Layer:
         """Return the cycles of a frame's computation, not limited by streams or memory."""
         return 0
 
-    def memory_cycles(self, storage: Storage) -> int:
+    def memory_cycles(self, parallelism: Parallelism, storage: Storage) -> int:
         """Return the cycles of a frame's reads from DRAM, a beat a cycle; 0 for parameters on chip.
 
-        The reads are the saved words and, for each way that uses them, all parameters.
+        The reads are the saved words and, for each way that uses them, all parameters, once a group of frames.
         """
         if storage is Storage.CHIP:
             return 0
         passes = (2 + self.gradient) * ceil_div(self.parameters, BEAT_WORDS)
-        return ceil_div(self.saved_words, BEAT_WORDS) + passes
+        return ceil_div(self.saved_words, BEAT_WORDS) + ceil_div(passes, parallelism.frames)
 
     def cycles(self, parallelism: Parallelism, storage: Storage = Storage.CHIP) -> int:
         """Return the cycles of a frame: the maximum of computation, inputs, output and memory."""
         return max(
             self.compute_cycles(parallelism),
-            self.memory_cycles(storage),
+            self.memory_cycles(parallelism, storage),
             *(ceil_div(shape.words, parallelism.pi) for shape in self.inputs),
             ceil_div(self.output.words, parallelism.po),
         )
@@ -344,7 +350,7 @@ class Layer:
         memories = (*self.memories(parallelism, storage), *queues)
         operations = self.operations(parallelism)
         operations = {**operations, "add": operations["add"] + sums}
-        spilled = self.parameters if storage is Storage.DRAM else 0
+        spilled = beat_bits(self.parameters) if storage is Storage.DRAM else 0
         return Cost(
             cycles=self.cycles(parallelism, storage),
             dsp=family.dsp_blocks(operations),
@@ -354,9 +360,10 @@ class Layer:
             + logic_luts(family, "fork", {"sum": sums}),
             ram_bits=sum(m.bits for m in memories),
             ram_blocks=family.ram_blocks(memories),
-            # Weights are read forward and for the input gradient; velocities are read and written.
-            dram_read=beat_bits(self.saved_words) + (2 + self.gradient) * beat_bits(spilled),
-            dram_write=beat_bits(self.saved_words) + beat_bits(spilled),
+            # Once a group of frames, weights are read forward and for the input gradient, and velocities are
+            # read and written.
+            dram_read=beat_bits(self.saved_words) + ceil_div((2 + self.gradient) * spilled, parallelism.frames),
+            dram_write=beat_bits(self.saved_words) + ceil_div(spilled, parallelism.frames),
         )
 
     @property

@@ -123,6 +123,9 @@ class Step:
 class Schedule:
     """Schedule of the three ways of ``layer`` with parallelism ``p``; loop counts are rounded up.
 
+    A dense layer that works on ``p.frames`` frames at a time is scheduled as a 1×1 convolution, whose columns
+    are the frames and whose frame is the group (``fanin.cnn.layers.dense``). Its only block is the group.
+
     A map under a 1×1 window of stride 1 without padding is split into rows of one block each, whatever its
     width. A depthwise convolution has groups of ``poc`` parallel channels, with one input channel each.
 
@@ -203,6 +206,8 @@ class Schedule:
     def block(self) -> Block:
         """Smallest block whose rounds take at least ``REUSE`` cycles; the largest block if there is none."""
         height, length = self.layer.output.h, self.row_length
+        if self.p.frames > 1:
+            return Block(self.p.frames)
         if self.pointwise:
             candidates = [Block(n) for n in divisors(height * length)]
         else:
@@ -231,30 +236,43 @@ class Schedule:
     @cached_property
     def tile(self) -> int:
         """Input groups whose gradients alternate at the adder of a dense layer with weights in DRAM."""
-        return next((n for n in divisors(self.igs) if n >= REUSE), self.igs)
+        return next((n for n in divisors(self.igs) if n * self.p.frames >= REUSE), self.igs)
+
+    @cached_property
+    def weight_tile(self) -> Pair:
+        """Input and output groups whose velocities alternate at the adder, with velocities in DRAM.
+
+        The velocities of a tile are added to frame by frame. A tile is a run of weights in memory order: output
+        groups of one input group, or all output groups of several. With one frame at a time it is all weights.
+        """
+        if self.p.frames == 1:
+            return self.igs, self.ogs
+        if self.ogs >= REUSE:
+            return 1, next(n for n in divisors(self.ogs) if n >= REUSE)
+        return next((n for n in divisors(self.igs) if n * self.ogs >= REUSE), self.igs), self.ogs
 
     @cached_property
     def term_rows(self) -> int:
         """Rows of terms that a dense layer with weights in DRAM keeps so that no way waits.
 
-        A row has the ``ogs`` terms of one input group. Rows start at equal intervals. The last round of a
-        tile's folds frees the tile's rows.
+        A row has the ``ogs`` · ``p.frames`` terms of one input group. Rows start at equal intervals. The last
+        round of a tile's folds frees the tile's rows.
         """
         # from a step to its term, then to the term's fold and to the freed row
         latency = LINES + tree_latency(self.lanes_out) + 3
-        folds = (self.ogs - 1) * max(self.tile, REUSE)
-        return self.tile - 1 + ceil_div((self.ogs + latency + folds) * self.igs, self.period)
+        folds = (self.ogs - 1) * max(self.tile * self.p.frames, REUSE)
+        return self.tile - 1 + ceil_div((self.ogs * self.p.frames + latency + folds) * self.igs, self.period)
 
     def round_steps(self, way: Way) -> int:
         """Return the steps of a round, after which the loops use the same accumulators again."""
         if way is Way.WEIGHT_GRADIENT:
-            return self.weight_words
+            return self.weight_words if self.p.frames == 1 else prod(self.weight_tile)
         return self.groups * (self.ogs if way is Way.FORWARD else self.igs) * self.block.positions
 
     def rounds(self, way: Way) -> int:
         """Return the rounds of a block."""
         if way is Way.WEIGHT_GRADIENT:
-            return self.block.positions
+            return self.block.positions * self.weight_words // self.round_steps(way)
         return prod(self.layer.kernel) * (self.igs if way is Way.FORWARD else self.ogs)
 
     def round_cycles(self, way: Way) -> int:

@@ -19,10 +19,10 @@ _PLACE = Group("")  # options that the help lists without a title
 
 
 class Saves(StrEnum):
-    """Words that layers save in DRAM for the backward pass."""
+    """Traffic between layers and DRAM."""
 
-    LEAST = "least"  #: a ReLU saves a bit of each output
-    PUBLISHED = "published"  #: each layer saves its words, as NADA's does
+    LEAST = "least"  #: a ReLU saves a bit of each output; parameters in DRAM are read once for several frames
+    PUBLISHED = "published"  #: each layer saves its words, and reads its parameters for each frame, as in NADA
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,7 @@ class PlanOptions(RunOptions):
     save: Saves = option(
         _PLACE,
         Saves.LEAST,
-        "maps saved in DRAM: least: of a ReLU a bit of each output; published: as in the paper",
+        "traffic with DRAM: least: ReLUs save bits, dense layers read for several frames; published: as NADA's",
         "WORDS",
         trait=SEARCH,
     )

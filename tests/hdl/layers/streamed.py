@@ -6,7 +6,6 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from fanin.cnn.layers.family import WORD_BITS
-from fanin.cnn.layers.schedule import Schedule
 from fanin.hdl.layers.interface import FRAME_BITS, Mode, layer_members, word_stream
 from fanin.hdl.layers.streamed_dense import StreamedDense
 from fanin.hdl.stream.credits import Credits
@@ -96,7 +95,7 @@ class DenseAndMemory(wiring.Component):
 
     def __init__(self, *, layer, parallelism):
         self.layer, self.parallelism = layer, parallelism
-        schedule = Schedule(layer, parallelism)
+        schedule = layer.schedule(parallelism)
         self.lanes, self.depth = schedule.weight_lanes, schedule.weight_words
         words = word_stream(self.lanes)
         through = memory_loops(layer)

@@ -2,6 +2,7 @@
 """A dense layer with parameters in memory learns as its golden model does, and costs what the planner says."""
 
 import random
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from fanin.cnn.layers.family import WORD_BITS, family
 from fanin.cnn.layers.layer import Parallelism, Storage
 from fanin.cnn.layers.port import beat_bits
+from fanin.cnn.layers.schedule import Way
 from fanin.hdl.layers.forward import Forward
 from fanin.hdl.layers.streamed_gradient import StreamedInputGradient
 from fanin.hdl.layers.weight_gradient import WeightGradient
@@ -20,10 +22,10 @@ from tests.support import new_seed
 pytestmark = pytest.mark.verilator
 
 
-def case(words, outputs, pic, poc, *, gradient=True):
+def case(words, outputs, pic, poc, *, gradient=True, frames=1):
     """A layer and its parallelism, with the narrowest streams that do not slow it down."""
     layer = dense(words, outputs, gradient=gradient)
-    return layer, layer.with_streams(Parallelism(pic=pic, poc=poc))
+    return layer, layer.with_streams(Parallelism(pic=pic, poc=poc, frames=frames))
 
 
 LAYERS = {
@@ -32,6 +34,10 @@ LAYERS = {
     "two tiles": case(32, 16, 2, 2),  # all ways take the same time
     "a large tile": case(68, 8, 4, 1),
     "fewer sums than eight": case(6, 3, 2, 1),
+    "two frames": case(24, 10, 2, 5, frames=2),
+    "four frames, a tile of outputs": case(32, 32, 2, 2, frames=4),
+    "eight frames, first": case(24, 10, 2, 5, gradient=False, frames=8),
+    "four frames, fewer sums than eight": case(6, 3, 2, 1, frames=4),
 }
 every_layer = pytest.mark.parametrize("name", LAYERS)
 
@@ -99,18 +105,22 @@ def _check_cycles(bench, name, layer, p):
 
     The bench's memory gives all streams their words at once; what a port takes is tests/sim/cnn's.
     """
-    frames, even = 50, 30
+    frames, even, group = 64, 32, p.frames
     learner = Learner(layer, p, seed=new_seed(), odd=0)
     learner.train(frames, frames)
     _, result = check(bench, name, learner)
     # A velocity comes back from where it was added to: through the bench twice, memory, and both queues.
-    velocity = WeightGradient(schedule=layer.schedule(p), streamed=True).latency + 5
+    # With a group of frames, all of them are added to it before.
+    schedule = layer.schedule(p)
+    velocity = WeightGradient(schedule=schedule, streamed=True).latency + 5
+    velocity += (group - 1) * schedule.round_cycles(Way.WEIGHT_GRADIENT)
 
     def cycles(stream):
-        return np.diff(result.cycles_of[stream].reshape(frames, -1)[even:, -1]).tolist()
+        return np.diff(result.cycles_of[stream].reshape(frames // group, -1)[even // group :, -1]).tolist()
 
-    expected = max(layer.cycles(p), velocity)
-    assert cycles("replay") == (frames - even - 1) * [expected]
+    expected = max(schedule.period, velocity)
+    assert layer.cycles(p) == -(-schedule.period // group)
+    assert cycles("replay") == ((frames - even) // group - 1) * [expected]
     for stream in ["outputs", *layer.gradient * ["input_gradients0"]]:
         assert max(cycles(stream)) <= expected, stream
 
@@ -119,37 +129,40 @@ def _check_cycles(bench, name, layer, p):
 def test_a_frame_moves_the_words_of_its_cost(bench, name):
     """And an update reads and writes weights and velocities once."""
     layer, p = LAYERS[name]
-    frames, learner = 6, Learner(layer, p, seed=new_seed(), odd=0)
-    learner.train(frames, 2)
+    frames, learner = 16, Learner(layer, p, seed=new_seed(), odd=0)
+    learner.train(frames, 8)
     _, result = check(bench, name, learner)
-    cost, updates = layer.cost(p, Storage.DRAM, family("arria10")), frames // 2
+    cost, updates = layer.cost(p, Storage.DRAM, family("arria10")), 2
 
     def bits(*streams):
         transfers = sum(len(result.cycles_of[stream]) for stream in streams)
         return WORD_BITS * layer.parameter_width(p) * transfers
 
     def moved(rate):  # of parameters, in whole beats of which the streams leave the last one's spare words
-        passes, rest = divmod(rate - beat_bits(layer.saved_words), beat_bits(layer.parameters))
-        assert rest == 0
+        passes, rest = divmod(p.frames * (rate - beat_bits(layer.saved_words)), beat_bits(layer.parameters))
+        assert rest < p.frames
         return passes * WORD_BITS * layer.parameters
 
     update = 2 * WORD_BITS * layer.parameters * updates
-    assert bits(*read_streams(layer)) == frames * moved(cost.dram_read) + update
-    assert bits("new_weights", "new_velocities") == frames * moved(cost.dram_write) + update
+    assert bits(*read_streams(layer)) == frames // p.frames * moved(cost.dram_read) + update
+    assert bits("new_weights", "new_velocities") == frames // p.frames * moved(cost.dram_write) + update
     assert bits("new_weights") == update / 2
 
 
-def test_latency_of_outputs_and_input_gradients(bench):
-    """From the last word of a frame, whose weights have come by then."""
-    name = "forward is slowest"
+@pytest.mark.parametrize("name", ["forward is slowest", "two frames", "four frames, a tile of outputs"])
+def test_latency_of_outputs_and_input_gradients(bench, name):
+    """From the last word of a group of frames, whose weights have come by then."""
     layer, p = LAYERS[name]
     learner = Learner(layer, p, seed=new_seed())
-    learner.train(1, 1)
+    learner.train(p.frames, p.frames)
     _, result = check(bench, name, learner)
     cycles, schedule = result.cycles_of, layer.schedule(p)
     assert cycles["outputs"][0] - cycles["features0"][-1] == Forward(schedule=schedule, streamed=True).latency
-    back = StreamedInputGradient(schedule=schedule).latency
-    assert cycles["input_gradients0"][0] - cycles["gradients"][-1] == back
+    back, bound = (
+        int(cycles["input_gradients0"][0] - cycles["gradients"][-1]),
+        StreamedInputGradient(schedule=schedule).latency,
+    )
+    assert back == bound if p.frames == 1 else bound / 2 < back <= bound
 
 
 @every_layer
@@ -165,10 +178,11 @@ def test_an_update_takes_a_cycle_a_parameter(bench, name):
 
 
 def _in_grid(words, outputs):
-    """A layer, first or not, and one of the parallelisms that it can have."""
+    """A layer, first or not, and one of the parallelisms that it can have, for 1 to 8 frames at a time."""
     seed = 100 * words + outputs
-    layer = dense(words, outputs, gradient=seed % 3 != 0)
-    return layer, random.Random(seed).choice([p for p in layer.parallelisms() if layer.lanes(p) <= 16])
+    layer, rng = dense(words, outputs, gradient=seed % 3 != 0), random.Random(seed)
+    p = rng.choice([p for p in layer.parallelisms() if layer.lanes(p) <= 16])
+    return layer, layer.with_streams(replace(p, frames=rng.choice([1, 2, 4, 8])))
 
 
 GRID = {

@@ -126,7 +126,10 @@ def test_operators_are_verilated_once_however_many_there_are(monkeypatch):
 def test_weights_from_memory_keep_pace_with_the_multipliers():
     """Frames follow one another in the cycles of the slowest layer, whose weights are 108 beats a frame."""
     (epoch,) = STREAMED.run([None])
-    assert max(np.diff(epoch.result_cycles)[FRAMES // 2 :]) <= Flow(STREAMED.network).period
+    group = max(stage.parallelism.frames for stage in STREAMED.network.stages)  # results come group by group
+    cycles = np.array(epoch.result_cycles)
+    period = max(cycles[group:] - cycles[:-group], key=abs) / group
+    assert period <= Flow(STREAMED.network).period
 
 
 def test_counters_say_what_each_stage_did():
@@ -238,7 +241,7 @@ def test_frames_leave_stages_as_far_apart_as_predicted():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("frames", "batch"), [(1, 1), (10, 5)])
+@pytest.mark.parametrize(("frames", "batch"), [(2, 2), (12, 6)])  # whole groups of frames
 def test_a_job_that_memory_limits_takes_the_predicted_cycles(frames, batch):
     """Within 2 %: its frames take more beats, of which the store makes use of 98 %, than the layers cycles."""
     stages, (images, labels) = STREAMED.network.stages, STREAMED.data
