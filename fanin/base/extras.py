@@ -44,7 +44,11 @@ EXTRAS = (
     Extra("torch", ("torch",), "a process group and hooks for PyTorch, CNNs in binary64"),
     Extra("mpi", ("mpi4py",), "--mpi; fanin.host.mpi, the ring's all-reduce on MPI"),
     Extra("cocotb", ("cocotbext", "scapy"), "the testbenches of examples/cocotb"),
-    Extra("campaign", ("dask", "distributed", "dask_jobqueue", "pyarrow", "bokeh"), "fanin campaign"),
+    Extra(
+        "campaign",
+        ("dask", "distributed", "dask_jobqueue", "pyarrow", "bokeh"),
+        "fanin campaign, fanin cluster verify",
+    ),
     Extra("compressors", ("cramjam", "pysz"), "Snappy and SZ in fanin bench codec-training"),
 )
 

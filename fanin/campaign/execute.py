@@ -14,12 +14,12 @@ from distributed.scheduler import KilledWorker
 
 from fanin.base.errors import CheckFailed, InputError, ToolFailed
 from fanin.base.scratch import as_input_error
-from fanin.campaign.cluster import check_cluster, connected_client
 from fanin.campaign.file import Campaign, Run, read_campaign
 from fanin.campaign.folder import Folder
 from fanin.campaign.results import FAILED, MISSING, write_results
 from fanin.campaign.supervisor import GRACE
 from fanin.campaign.worker import carry_out
+from fanin.runs.dask_cluster import check_cluster, connected_client
 from fanin.runs.live import LiveFile, RunStatus
 from fanin.runs.lock import sole_writer
 from fanin.runs.manifest import make_folder

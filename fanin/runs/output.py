@@ -125,6 +125,7 @@ CLUSTER_RUN = Kind(
     results=("states/*.npz", RUN_FILE, TRACE_FILE, PCAP_FILE),
     ignored=("fanin", "build.fanin", "data.name"),
 )
+CLUSTER_VERIFICATION = Kind("verification", "verification.json", "layers", (REPORT_FILE, "layers"))
 PLAN = Kind(
     "plan",
     "plan.json",

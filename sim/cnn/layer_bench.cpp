@@ -115,6 +115,7 @@ struct End {  // the bench's end of a stream
   const Stream *stream;
   uint32_t odds = 0;
   Loop *loop = nullptr;
+  const End *gate = nullptr;  // an output: a frame is offered when the same frame has left there
   // of the job
   const uint32_t *feed = nullptr;
   uint32_t left = 0, count = 0;  // transfers to come, and all of them; a loop has neither
@@ -145,6 +146,8 @@ class Bench {
       loops_.back()->latency = latency;
       end.loop = ends_[other].loop = loops_.back().get();
     }
+    for (End &end : ends_)
+      if (const uint32_t other = request.next(); other != kNone) end.gate = &ends_[other];
     phases_ = std::make_unique<Phases>(random_, ends_.empty() ? 0 : ends_[0].odds, ends_.size());
     for (const Place &place : model.registers) put(place, request.take(place.words()));
     reset();
@@ -152,6 +155,7 @@ class Bench {
 
   void run_job(uint32_t number, std::vector<uint32_t> &result) {
     job_ = number;
+    frames_ = request_.next();
     const uint32_t *begin = request_.take(model_.control.words());
     const uint32_t *hold = request_.take(model_.control.words());
     for (End &end : ends_) begin_stream(end);
@@ -229,9 +233,15 @@ class Bench {
   }
 
   const uint32_t *offered(const End &end) const {  // the payload that may come next, if there is one
-    if (!end.loop) return end.left ? end.feed : nullptr;
+    if (!end.loop) return end.left && !gated(end) ? end.feed : nullptr;
     const auto &queue = end.loop->queue;
     return !queue.empty() && queue.front().first <= cycle_ ? queue.front().second.data() : nullptr;
+  }
+
+  bool gated(const End &end) const {
+    if (!end.gate) return false;
+    const uint64_t left = end.gate->cycles.size() / std::max(1u, end.gate->count / frames_);  // whole frames
+    return end.count - end.left >= left * (end.count / frames_);
   }
 
   void withdraw(const End &end) {
@@ -305,7 +315,7 @@ class Bench {
   Model &model_;
   Request &request_;
   Random random_;
-  uint32_t patience_ = 0, job_ = 0;
+  uint32_t patience_ = 0, job_ = 0, frames_ = 1;
   bool phased_ = false;
   std::vector<End> ends_;
   std::vector<std::unique_ptr<Loop>> loops_;

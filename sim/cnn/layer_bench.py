@@ -33,7 +33,7 @@ Words = npt.ArrayLike  # of 32 bits
 _WORD_BITS = 32
 _STREAM_PARTS = ("payload", "valid", "ready")
 _ODDS_UNITS = 65536
-_NO_LOOP = 2**32 - 1
+_NO_STREAM = 2**32 - 1
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -158,6 +158,7 @@ class LayerBench:
         *,
         loops: Mapping[str, str] = _EMPTY,
         loop_latency: int = 1,
+        gates: Mapping[str, str] = _EMPTY,
         registers: Mapping[str, int] = _EMPTY,
         odds: float | Mapping[str, float] = 0.0,
         seed: int = 0,
@@ -167,6 +168,8 @@ class LayerBench:
 
         - ``loops``: input stream that each looped output stream feeds, through an unbounded queue.
         - ``loop_latency``: cycles from a transfer at a loop's output until its input may take it.
+        - ``gates``: output stream that each gated input stream waits for. A frame enters the input only after
+          the same frame has left the output. All frames of a job have equally many transfers.
         - ``registers``: values of the other inputs; default 0.
         - ``odds``: probability that a stream pauses, as for ``fanin.sim.rtl.stalls.Stalls``: 0 for no pauses,
           a number for phases of fast and nearly stopped sides, or constant probabilities by stream.
@@ -179,7 +182,7 @@ class LayerBench:
         - No transfer happens for ``patience`` cycles; the message names the waiting streams.
         """
         ports = self._ports[name]
-        header = _header(ports, jobs, loops, loop_latency, registers, odds, seed, patience)
+        header = _header(ports, jobs, loops, loop_latency, gates, registers, odds, seed, patience)
         request = [*header, *(part for job in jobs for part in _job_words(ports, job, loops))]
         with tempfile.TemporaryDirectory(prefix="fanin-") as folder:
             request_path, result_path = Path(folder) / "request", Path(folder) / "result"
@@ -196,6 +199,7 @@ def _header(
     jobs: Sequence[Job],
     loops: Mapping[str, str],
     loop_latency: int,
+    gates: Mapping[str, str],
     registers: Mapping[str, int],
     odds: float | Mapping[str, float],
     seed: int,
@@ -212,10 +216,15 @@ def _header(
             raise ValueError(f"loops must lead an output into an input, not {output} into {input_name}")
         if ports.streams[output].bits != ports.streams[input_name].bits:
             raise ValueError(f"loops must join streams of one width, not {output} and {input_name}")
+    for input_name, output in gates.items():
+        _check_names("gates", (input_name, output), names)
+        if not ports.streams[input_name].input or ports.streams[output].input:
+            raise ValueError(f"gates must let an input wait for an output, not {input_name} for {output}")
     phased = bool(odds) and not isinstance(odds, Mapping)
     yield _array(len(jobs), seed, patience, loop_latency, phased)
     yield _array(*(round(by_stream.get(stream, 0.0) * _ODDS_UNITS) for stream in names))
-    yield _array(*(names.index(loops[stream]) if stream in loops else _NO_LOOP for stream in names))
+    for streams in (loops, gates):
+        yield _array(*(names.index(streams[name]) if name in streams else _NO_STREAM for name in names))
     for register, bits in ports.registers.items():
         yield _bits(registers.get(register, 0), bits)
 
@@ -235,12 +244,13 @@ def _bits(value: int, bits: int) -> UInt32:
 
 
 def _job_words(ports: _Ports, job: Job, loops: Mapping[str, str]) -> Iterator[UInt32]:
-    """Yield a job of a request: control with and without ``start``, then each stream outside loops."""
+    """Yield a job of a request: frames, control with and without ``start``, each stream outside loops."""
     outside_loops = {
         name: stream for name, stream in ports.streams.items() if name not in {*loops, *loops.values()}
     }
     _check_names("feeds", job.feeds, [name for name, stream in outside_loops.items() if stream.input])
     _check_names("expect", job.expect, [name for name, stream in outside_loops.items() if not stream.input])
+    yield _array(max(job.frames, 1))
     for start in (1, 0):
         yield _bits(job.control(start=start) if ports.control_bits else 0, ports.control_bits)
     for name, stream in outside_loops.items():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from fanin.cli.cluster import build, check, export, init, resume, run
+from fanin.cli.cluster import build, check, export, init, resume, run, verify
 
-PARTS = (init, build, run, resume, check, export)
+PARTS = (init, build, verify, run, resume, check, export)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -22,6 +22,6 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 def run(args: argparse.Namespace) -> int:
     """Compare the results bit by bit; return 1 if a bit differs."""
-    from fanin.cnn.run.verify import verify
+    from fanin.cnn.run.check import check
 
-    return verify(args.folder, args.json)
+    return check(args.folder, args.json)

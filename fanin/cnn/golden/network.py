@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 from typing import TypeVar
@@ -35,6 +35,15 @@ def initial_state(network: Network, seed: int) -> list[State]:
             deviates = np.random.default_rng([seed, index]).standard_normal(state["weights"].shape)
             state["weights"] = (deviates * sqrt(2 / fan_in)).astype(np.float32)
     return states
+
+
+def output_gradient(network: Network, gradients: Mapping[Consumer, Frames], index: int) -> Frames | None:
+    """Return the gradient of a stage's output; None if no gradient is sent to the stage.
+
+    ``gradients``: gradient of each edge. ``tree`` adds the gradients of a fork.
+    """
+    terms = [gradients[edge] for edge in network.consumers[index] if edge in gradients]
+    return tree(terms) if terms and network.stages[index].layer.trains else None
 
 
 @dataclass(frozen=True)
@@ -136,15 +145,16 @@ class GoldenNetwork:
         return outputs, saved
 
     def _backward(self, saved: list[SavedWords]) -> dict[Consumer, Frames]:
-        """Return the gradient of every edge on a path to the loss. ``tree`` adds the gradients of a fork."""
+        """Return the gradient of every edge on a path to the loss."""
         network = self.network
         gradients: dict[Consumer, Frames] = {}
         for index in range(network.loss, -1, -1):
             stage = network.stages[index]
-            terms = [gradients[edge] for edge in network.consumers[index] if edge in gradients]
-            if index != network.loss and not (terms and stage.layer.trains):
-                continue
-            gradient = tree(terms) if terms else np.empty(0, np.float32)
+            gradient = output_gradient(network, gradients, index)
+            if gradient is None:
+                if index != network.loss:
+                    continue
+                gradient = np.empty(0, np.float32)
             input_gradients = backward(
                 stage.layer,
                 stage.parallelism,

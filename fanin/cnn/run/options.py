@@ -1,4 +1,4 @@
-"""Options of ``fanin cluster build`` and ``fanin cluster run``."""
+"""Options of ``fanin cluster build``, ``fanin cluster run`` and ``fanin cluster verify``."""
 
 from __future__ import annotations
 
@@ -118,4 +118,53 @@ class ClusterOptions(WaveOptions, RunOptions):
     )
     output: Path = option(
         OUTPUT, Path("runs/cluster"), "the run's folder", "RUN", short="-o", file_use=FileUse.OUTPUT
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions(RunOptions):
+    """Options of ``fanin cluster verify``."""
+
+    build: Path = option(
+        _PLACE,
+        REQUIRED,
+        "the folder of fanin cluster build, or of fanin plan",
+        "BUILD",
+        positional=True,
+        file_use=FileUse.INPUT,
+    )
+    data: str | None = option(
+        _PLACE,
+        None,
+        "images, as for fanin cluster run; default: images and labels drawn from --seed",
+        "DATA",
+        positional=True,
+        file_use=FileUse.INPUT,
+    )
+    layers: str | None = option(
+        _PLACE,
+        None,
+        "only these layers: names separated by commas; * stands for any characters",
+        "NAME,…",
+        default_text="all",
+    )
+
+    frames: int = option(_TRAINING, 2, "frames of the batch", "N", low=2, high=256)
+    seed: int = option(
+        _TRAINING, 0, "seed of first parameters, drawn images and stalls", "N", low=0, high=MAX_SEED
+    )
+    init: Path | None = option(
+        _TRAINING,
+        None,
+        "first parameters: a checkpoint, as of fanin cluster init",
+        "FILE",
+        file_use=FileUse.INPUT,
+    )
+
+    workers: int | None = option(_MACHINE, None, "workers on this machine", "N", default_text="one per core")
+    scheduler: str | None = option(
+        _MACHINE, None, "scheduler of a Dask cluster, tls://HOST:PORT or tcp://HOST:PORT", "ADDRESS"
+    )
+    output: Path = option(
+        OUTPUT, Path("runs/verify"), "the verification's folder", "DIR", short="-o", file_use=FileUse.OUTPUT
     )

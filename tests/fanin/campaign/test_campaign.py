@@ -21,12 +21,12 @@ from pyarrow import parquet
 
 from fanin.base.errors import InputError, ToolFailed
 from fanin.campaign import supervisor, worker
-from fanin.campaign.cluster import connected_client
 from fanin.campaign.file import read_campaign
 from fanin.campaign.folder import Folder
 from fanin.campaign.results import _spreadsheet_cells
 from fanin.campaign.supervisor import Task
 from fanin.cli.main import build_parser, main
+from fanin.runs.dask_cluster import connected_client
 from fanin.runs.provenance.environment import sources_digest
 from tests.fanin.campaign.support import alone, finish, rows, start, write_file
 from tests.fanin.cli.json_page import documented
@@ -271,7 +271,7 @@ def test_a_run_of_sources_that_were_edited_meanwhile_is_not_kept(tmp_path, monke
 
 
 def test_a_scheduler_that_does_not_answer_is_said_in_time(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("fanin.campaign.cluster._ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr("fanin.runs.dask_cluster._ANSWER_SECONDS", 1.0)
     file = write_file(tmp_path, seeds=1)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # which takes a connection, and says nothing
         address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"

@@ -15,8 +15,9 @@ from fanin.cnn.layers.schedule import Way
 from fanin.hdl.layers.forward import Forward
 from fanin.hdl.layers.streamed_gradient import StreamedInputGradient
 from fanin.hdl.layers.weight_gradient import WeightGradient
-from tests.hdl.layers.convolutions import Learner, dense
-from tests.hdl.layers.streamed import all_loops, build, read_streams
+from fanin.sim.cnn.dense_memory import DenseAndMemory, memory_loops, read_streams
+from fanin.sim.cnn.layer_bench import LayerBench
+from tests.hdl.layers.convolutions import LOOPS, Learner, dense
 from tests.support import new_seed
 
 pytestmark = pytest.mark.verilator
@@ -40,6 +41,16 @@ LAYERS = {
     "four frames, fewer sums than eight": case(6, 3, 2, 1, frames=4),
 }
 every_layer = pytest.mark.parametrize("name", LAYERS)
+
+
+def all_loops(layer):
+    """Loops of the memory and those of a convolution."""
+    return memory_loops(layer) | LOOPS
+
+
+def build(cases):
+    """A bench of cases: layer and parallelism by name."""
+    return LayerBench({name: DenseAndMemory(layer=layer, parallelism=p) for name, (layer, p) in cases.items()})
 
 
 @pytest.fixture(scope="module")

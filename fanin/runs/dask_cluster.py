@@ -1,8 +1,7 @@
-"""Dask clusters of a campaign: a local cluster, an existing scheduler, or jobs of a batch system."""
+"""Dask clusters of a command: a local cluster, an existing scheduler, or jobs of a batch system."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import logging
@@ -14,7 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import dask
 from distributed import Client, LocalCluster
@@ -47,8 +46,24 @@ _CLASSES = {
 }
 
 
-def check_cluster(args: argparse.Namespace, file: Path, batch: Mapping[str, Any]) -> None:
-    """Raise InputError unless options and table name one valid cluster. ``batch``: the table ``[cluster]``."""
+class WorkerOptions(Protocol):
+    """Options that name a cluster."""
+
+    @property
+    def workers(self) -> int | None:
+        """Number of workers of a local cluster; None: one per core."""
+
+    @property
+    def scheduler(self) -> str | None:
+        """Address of an existing scheduler; None: no such scheduler."""
+
+
+def check_cluster(args: WorkerOptions, file: Path, batch: Mapping[str, Any]) -> None:
+    """Raise InputError unless options and table name one valid cluster.
+
+    - ``file``: file with the table, for messages.
+    - ``batch``: the table ``[cluster]`` of a campaign; empty: no batch system.
+    """
     if args.workers is not None and not 1 <= args.workers <= 4096:
         raise InputError(f"--workers {args.workers}: must be in 1…4,096")
     if args.workers is not None and (args.scheduler or batch):
@@ -66,14 +81,15 @@ def check_cluster(args: argparse.Namespace, file: Path, batch: Mapping[str, Any]
 
 @contextlib.contextmanager
 def connected_client(
-    args: argparse.Namespace, file: Path, batch: Mapping[str, Any], scratch: Path
+    args: WorkerOptions, file: Path, batch: Mapping[str, Any], scratch: Path
 ) -> Iterator[tuple[Client, list[str]]]:
     """Yield a client of the requested cluster, and the list to which the batch system's refusals are appended.
 
     A cluster that was started here ends with the context. Raises InputError if a scheduler does not answer, or
     a batch system rejects its options.
 
-    - ``batch``: the table ``[cluster]``; empty: a local cluster or a scheduler.
+    - ``file``: file with the table, for messages.
+    - ``batch``: the table ``[cluster]`` of a campaign; empty: a local cluster or a scheduler.
     - ``scratch``: folder for temporary files of Dask, which the caller deletes.
     """
     names = [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]
@@ -148,7 +164,7 @@ def import_jobqueue() -> Any:
 def _start_batch(file: Path, batch: Mapping[str, Any], scratch: Path, refusals: list[str]) -> Any:
     """Start a cluster of batch jobs; append the messages of rejected jobs to ``refusals``.
 
-    Unless the options name other TLS keys, the jobs use the campaign's keys in ``scratch``.
+    Unless the options name other TLS keys, the jobs use new keys in ``scratch``.
     """
     dask_jobqueue = import_jobqueue()
     kind = getattr(dask_jobqueue, _CLASSES[batch["kind"]])
@@ -181,7 +197,7 @@ def _start_batch(file: Path, batch: Mapping[str, Any], scratch: Path, refusals: 
 
 
 def _write_keys(folder: Path) -> Security:
-    """Write TLS keys of this campaign into ``folder``, readable by their owner only, for the jobs."""
+    """Write new TLS keys into ``folder``, readable by their owner only, for the jobs."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     paths = {}
     for name, text in Security.temporary().get_tls_config_for_role("worker").items():

@@ -1,48 +1,44 @@
-"""A dense layer beside a memory for its parameters: one component, and to the outside a convolution's."""
+"""Dense layer with parameters in memory, beside a model of that memory, for a bench of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Value
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from fanin.cnn.layers.dense import Dense
 from fanin.cnn.layers.family import WORD_BITS
+from fanin.cnn.layers.layer import Parallelism
 from fanin.hdl.layers.interface import FRAME_BITS, Mode, layer_members, word_stream
 from fanin.hdl.layers.streamed_dense import StreamedDense
 from fanin.hdl.stream.credits import Credits
-from fanin.sim.cnn.layer_bench import LayerBench
-from tests.hdl.layers.convolutions import LOOPS
 
-WRITTEN = ("new_weights", "new_velocities")
+WRITTEN = ("new_weights", "new_velocities")  #: streams to memory
 
 
-def read_streams(layer):
-    """Names of the streams from memory."""
+def read_streams(layer: Dense) -> tuple[str, ...]:
+    """Return the names of the streams from memory."""
     return ("forward", "velocities", *layer.gradient * ["backward"])
 
 
-def memory_loops(layer):
-    """Of a bench: all that goes from memory to the layer, and back."""
+def memory_loops(layer: Dense) -> dict[str, str]:
+    """Return the loops of a bench that carry words from memory to the layer, and back."""
     return {f"{name}_read": name for name in read_streams(layer)} | {name: f"{name}_write" for name in WRITTEN}
 
 
-def all_loops(layer):
-    """Those of memory and those of a convolution."""
-    return memory_loops(layer) | LOOPS
-
-
-def build(cases):
-    """A bench of cases: layer and parallelism by name."""
-    return LayerBench({name: DenseAndMemory(layer=layer, parallelism=p) for name, (layer, p) in cases.items()})
-
-
 class PassMemory(wiring.Component):
-    """``depth`` rows that are written and read in passes from the first to the last.
+    """Memory of ``depth`` rows that are written and read in passes, from the first row to the last.
 
-    Each pulse of ``ask_write`` or a bit of ``ask_read`` is a pass more. What nobody asked for is neither taken
-    nor given. ``settled``: all is written.
+    A pulse of ``ask_write``, or of a bit of ``ask_read``, requests a pass. Without a request no row is taken or
+    given. ``settled`` is high while no requested write is left.
     """
 
-    def __init__(self, *, lanes, depth, readers):
+    def __init__(self, *, lanes: int, depth: int, readers: int):
         self.lanes, self.depth, self.readers = lanes, depth, readers
         words = word_stream(lanes)
         super().__init__(
@@ -55,28 +51,32 @@ class PassMemory(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
-        """A memory that is read at once."""
+    def elaborate(self, platform: Any) -> Module:
+        """Build a memory whose rows are read without latency."""
         m = Module()
         word = data.ArrayLayout(WORD_BITS, self.lanes)
         m.submodules.rows = rows = Memory(shape=word, depth=self.depth, init=[])
-        port = rows.write_port()
-        row, asked = self._passes(m, "write", self.ask_write, self.write)
+        write_port = rows.write_port()
+        row, requested = self._passes(m, "write", self.ask_write, self.write)
         m.d.comb += [
-            self.write.ready.eq(asked),
-            self.settled.eq(~asked),
-            port.addr.eq(row),
-            port.data.eq(self.write.payload),
-            port.en.eq(self.write.valid & asked),
+            self.write.ready.eq(requested),
+            self.settled.eq(~requested),
+            write_port.addr.eq(row),
+            write_port.data.eq(self.write.payload),
+            write_port.en.eq(self.write.valid & requested),
         ]
         for n, stream in enumerate(self.reads):
-            port = rows.read_port(domain="comb")
-            row, asked = self._passes(m, f"read{n}", self.ask_read[n], stream)
-            m.d.comb += [port.addr.eq(row), stream.payload.eq(port.data), stream.valid.eq(asked)]
+            read_port = rows.read_port(domain="comb")
+            row, requested = self._passes(m, f"read{n}", self.ask_read[n], stream)
+            m.d.comb += [
+                read_port.addr.eq(row),
+                stream.payload.eq(read_port.data),
+                stream.valid.eq(requested),
+            ]
         return m
 
-    def _passes(self, m, name, ask, stream):
-        """The row that a pass has come to, and whether one is under way."""
+    def _passes(self, m: Module, name: str, ask: Value, stream: Any) -> tuple[Signal, Value]:
+        """Return the current row of a pass, and whether a pass is requested."""
         m.submodules[name] = passes = Credits(limit=(1 << FRAME_BITS) - 1)
         row, taken = Signal(range(max(2, self.depth)), name=f"{name}_row"), stream.valid & stream.ready
         ends = taken & (row == self.depth - 1)
@@ -87,13 +87,13 @@ class PassMemory(wiring.Component):
 
 
 class DenseAndMemory(wiring.Component):
-    """A StreamedDense and its parameters; ``load`` and ``dump`` are as wide as its streams from memory.
+    """``StreamedDense`` and the memory of its parameters. ``load`` and ``dump`` have the memory's width.
 
-    What is read leaves as ``NAME_read`` and is to come back as ``NAME``; what is written leaves as ``NAME`` and
-    is to come back as ``NAME_write``. Of velocities a word is read when that of the pass before is written.
+    Words that are read leave as ``NAME_read`` and must return as ``NAME``. Words that are written leave as
+    ``NAME`` and must return as ``NAME_write``. A velocity is read only after the previous pass has written it.
     """
 
-    def __init__(self, *, layer, parallelism):
+    def __init__(self, *, layer: Dense, parallelism: Parallelism):
         self.layer, self.parallelism = layer, parallelism
         schedule = layer.schedule(parallelism)
         self.lanes, self.depth = schedule.weight_lanes, schedule.weight_words
@@ -106,8 +106,8 @@ class DenseAndMemory(wiring.Component):
             | {name: In(words) for name in through.values()}
         )
 
-    def elaborate(self, platform):
-        """The layer's own streams pass; its parameters have two memories."""
+    def elaborate(self, platform: Any) -> Module:
+        """Connect the layer's streams to the ports, and its parameters to two memories."""
         m = Module()
         m.submodules.dense = dense = StreamedDense(layer=self.layer, parallelism=self.parallelism)
         for name, member in dense.signature.members.items():
@@ -130,8 +130,8 @@ class DenseAndMemory(wiring.Component):
         ]
         return m
 
-    def _evaluated(self, m, dense):
-        """In evaluate mode nothing of what the loop brings back goes on. Whether it has yet to bring more."""
+    def _evaluated(self, m: Module, dense: Any) -> Value:
+        """Discard gradients that a loop brings in evaluate mode. Return whether some are still to come."""
         control, left = self.control, Signal(32)
         with m.If(control.mode == Mode.EVALUATE):
             m.d.comb += [dense.gradients.valid.eq(0), self.gradients.ready.eq(1)]
@@ -141,8 +141,8 @@ class DenseAndMemory(wiring.Component):
                 m.d.sync += left.eq(left - 1)
         return left.any()
 
-    def _memory(self, m, kind, ask_write, asks):
-        """One with a reader for each of ``asks``, and the last for ``dump``."""
+    def _memory(self, m: Module, kind: str, ask_write: Value, asks: Mapping[str, Value]) -> PassMemory:
+        """Build a memory with a reader for each of ``asks``; its last reader is for ``dump``."""
         memory = PassMemory(lanes=self.lanes, depth=self.depth, readers=len(asks) + 1)
         m.submodules[kind] = memory
         control, written = self.control, getattr(self, f"new_{kind}_write")
@@ -170,9 +170,9 @@ class DenseAndMemory(wiring.Component):
             ]
         return memory
 
-    def _load_and_dump(self, m, *memories):
-        """Of one memory after the other."""
-        before = Const(1, 1)
+    def _load_and_dump(self, m: Module, *memories: PassMemory) -> None:
+        """Connect ``load`` and ``dump`` to one memory after the other."""
+        before: Any = Const(1, 1)
         for memory in memories:
             loads = (self.control.mode == Mode.LOAD) & before & ~memory.settled
             with m.If(loads):
@@ -182,11 +182,11 @@ class DenseAndMemory(wiring.Component):
                     self.load.ready.eq(memory.write.ready),
                 ]
             before = before & memory.settled
-        for memory in reversed(memories):  # the first that has any comes last, and wins
+        for memory in reversed(memories):  # the last assignment wins, so the first memory comes last
             source = memory.reads[-1]
             with m.If(source.valid):
                 m.d.comb += [self.dump.payload.eq(source.payload), self.dump.valid.eq(1)]
-        dumped = Const(0, 1)
+        dumped: Any = Const(0, 1)
         for memory in memories:
             m.d.comb += memory.reads[-1].ready.eq(self.dump.ready & ~dumped)
             dumped = dumped | memory.reads[-1].valid
