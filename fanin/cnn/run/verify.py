@@ -18,7 +18,7 @@ from distributed.scheduler import KilledWorker
 
 from fanin.base.errors import CheckFailed, InputError, ToolFailed
 from fanin.base.records import open_record, read_object
-from fanin.base.scratch import scratch_prefix, write_file
+from fanin.base.scratch import as_input_error, scratch_prefix, write_file
 from fanin.cnn.golden.network import initial_state
 from fanin.cnn.layers.arithmetic import Frames, State
 from fanin.cnn.page.verification import NUMBERS, facts, layer_rows, verification_page
@@ -33,7 +33,7 @@ from fanin.planner.plan.network import PlannedNetwork, read_network
 from fanin.runs.call import Call
 from fanin.runs.dask_cluster import check_cluster, connected_client
 from fanin.runs.lock import sole_writer
-from fanin.runs.manifest import Manifest
+from fanin.runs.manifest import Manifest, make_folder
 from fanin.runs.output import (
     CLUSTER_VERIFICATION,
     PLAN,
@@ -69,11 +69,15 @@ def execute(options: VerifyOptions, call: Call, say: Callable[[str], None] = pri
     indices = _selected(build.planned, options.layers)
     with sole_writer(output):
         verification = _Verification(output, build, options)
-        verification.begin(indices)
+        verification.check()
         missing = [index for index in indices if not verification.result(index).exists()]
-        if missing:
-            verification.carry_out(missing)
-        document = verification.write_results()
+        batch = verification.batch() if missing else None
+        verification.begin(indices)
+        try:
+            if batch:
+                verification.carry_out(missing, batch)
+        finally:  # also of a stopped verification
+            document = verification.write_results()
     say(json_text(document) if call.as_json else _summary(document))
     _raise_failures(output, document)
 
@@ -117,7 +121,7 @@ def _selected(planned: PlannedNetwork, patterns: str | None) -> list[int]:
 
 
 @dataclass(frozen=True)
-class _Batch:
+class Batch:
     """Batch of the golden model: first state, images, labels."""
 
     states: Sequence[State]
@@ -146,21 +150,24 @@ class _Verification:
         """Return the path of a layer's result."""
         return self._folder / LAYERS / f"{index:04}.json"
 
-    def begin(self, indices: Sequence[int]) -> None:
-        """Write the description of a new verification. Raises InputError for a folder of another one."""
-        mark = self._folder / CLUSTER_VERIFICATION.mark
-        earlier = read_object(mark)
+    def check(self) -> None:
+        """Raise InputError if the folder has results of another verification."""
+        earlier = read_object(self._folder / CLUSTER_VERIFICATION.mark)
         other = [name for name in _SETTINGS if _setting(earlier or {}, name) != _setting(self._facts, name)]
         if earlier is not None and other:
             raise InputError(
                 f"{self._folder}: its results are of another {other[0]}; choose another -o, or delete it"
             )
-        (self._folder / LAYERS).mkdir(parents=True, exist_ok=True)
-        results = {path for index in range(len(self._network.stages)) for path in [self.result(index)]}
-        known = sorted(path for path in results if path.exists())
-        files = [*known, *(self.result(index) for index in indices)]
-        names = {path.relative_to(self._folder).as_posix() for path in files}
-        Manifest(mark.name, tuple(sorted({mark.name, REPORT_FILE, *names}))).write(self._folder)
+
+    def begin(self, indices: Sequence[int]) -> None:
+        """Write the description of the verification, without results."""
+        with as_input_error(self._folder / LAYERS):
+            make_folder(self._folder, LAYERS)
+        every = range(len(self._network.stages))
+        files = [self.result(index) for index in every if index in indices or self.result(index).exists()]
+        names = [CLUSTER_VERIFICATION.mark, REPORT_FILE]
+        names += [file.relative_to(self._folder).as_posix() for file in files]
+        Manifest(CLUSTER_VERIFICATION.mark, tuple(names)).write(self._folder)
         self._write_mark({"layers": []})
 
     def _write_mark(self, results: Json) -> Json:
@@ -169,11 +176,11 @@ class _Verification:
         write_file(self._folder / CLUSTER_VERIFICATION.mark, text + "\n")
         return document
 
-    def carry_out(self, indices: Sequence[int]) -> None:
-        """Record the streams of all layers, and check the layers ``indices`` on the cluster's workers."""
+    def carry_out(self, indices: Sequence[int], batch: Batch) -> None:
+        """Record a batch's streams of all layers, and check the layers ``indices`` on the workers."""
         with StatusLine() as status, self._scratch("streams") as streams, self._scratch("dask") as dask:
             status.show("golden model")
-            batch, job = self._batch(), self._job()
+            job = Job.of(self._options.frames, self._options.frames, RATE, MOMENTUM)
             record_streams(streams, self._network, batch.states, batch.images, batch.labels, job)
             tasks = [self._task(index, streams, job) for index in self._order(indices)]
             status.show("starting workers")
@@ -189,10 +196,7 @@ class _Verification:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _job(self) -> Job:
-        return Job.of(self._options.frames, self._options.frames, RATE, MOMENTUM)
-
-    def _batch(self) -> _Batch:
+    def batch(self) -> Batch:
         """Return the given or drawn batch. Raises InputError for data that do not fit the network."""
         options, network = self._options, self._network
         states: Sequence[State] = (
@@ -204,11 +208,11 @@ class _Verification:
             train = images_of(options.data, network).train
             if len(train) < options.frames:
                 raise InputError(f"--frames {options.frames}: {options.data} has {len(train):,} images")
-            return _Batch(states, train.images[: options.frames], train.digits[: options.frames])
+            return Batch(states, train.images[: options.frames], train.digits[: options.frames])
         shape, labels = (network.stages[index].layer.output for index in (network.images, network.labels))
         rng = np.random.default_rng(options.seed)
         images = rng.standard_normal((options.frames, shape.h, shape.w, shape.c)).astype(np.float32)
-        return _Batch(states, images, rng.integers(0, labels.words, options.frames))
+        return Batch(states, images, rng.integers(0, labels.words, options.frames))
 
     def _order(self, indices: Sequence[int]) -> list[int]:
         """Return layers in the order of their tasks: the largest first, equal ones after the first of them.

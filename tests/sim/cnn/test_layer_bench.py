@@ -114,6 +114,20 @@ def test_words_go_through_jobs_loops_and_stalls(bench, odds):
             assert np.array_equal(result.cycles_of["outputs"], first + latency)
 
 
+def test_a_gated_frame_enters_after_the_same_frame_has_left(bench):
+    """Five frames of four transfers; the odds would let ``replay`` run far ahead of ``save``."""
+    words, replayed = feed(60, seed=1), feed(60, seed=2)
+    feeds = {"features0": words, "replay": replayed}
+    job = Job(Mode.TRAIN, 5, feeds=feeds, expect={"save": 60, "outputs": 60})
+    (result,) = bench.run("layer", [job], gates={"replay": "save"}, odds={"save": 0.9}, seed=3)
+    assert np.array_equal(result.words["save"], words)
+    assert np.array_equal(result.words["outputs"], replayed)
+    left, entered = (result.cycles_of[name].reshape(5, 4) for name in ("save", "replay"))
+    assert np.array_equal(entered[:, 0], left[:, -1] + 1)
+    with pytest.raises(ValueError, match="gates must let an input wait for an output, not save for replay"):
+        bench.run("layer", [job], gates={"save": "replay"})
+
+
 def test_stalls_come_in_phases_of_either_side(bench):
     words = feed(20_000)
     (result,) = bench.run("fifo64", [Job(feeds={"i": words}, expect={"o": len(words)})], odds=0.5, seed=1)
