@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from amaranth import Module, Signal
+from amaranth.hdl import Value
 from amaranth.lib import wiring
 
 from fanin.cnn.examples import EXAMPLES
@@ -12,6 +13,7 @@ from fanin.cnn.layers.bias import Bias
 from fanin.cnn.layers.layer import Parallelism, Shape
 from fanin.cnn.training import Job
 from fanin.hdl.layers.components import ENDS, component_of
+from fanin.hdl.layers.interface import layer_members
 from fanin.sim.cnn import layer_check
 from fanin.sim.cnn.layer_check import LayerStreams, check_layer, planned_cycles
 from tests.support import new_seed
@@ -31,23 +33,29 @@ def bias_streams(*, frames=2):
 class Mutated(wiring.Component):
     """A layer that flips the lowest bit of one word of a stream: of the first lane in a transfer."""
 
-    def __init__(self, layer, stream, transfer):
-        self.layer, self.stream, self.transfer = layer, stream, transfer
-        super().__init__(layer.signature)
+    def __init__(self, *, stage, stream, transfer):
+        self.stage, self.stream, self.transfer = stage, stream, transfer
+        super().__init__(layer_members(stage.layer, stage.parallelism))
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.layer = self.layer
-        wiring.connect(m, wiring.flipped(self), self.layer)
+        m.submodules.layer = layer = component_of(self.stage)
+        for name, member in self.signature.members.items():
+            outer, inner = getattr(self, name), getattr(layer, name)
+            if not member.is_signature:
+                m.d.comb += inner.eq(outer) if name == "control" else outer.eq(inner)
+                continue
+            for ours, its in zip(outer, inner, strict=True) if member.dimensions else [(outer, inner)]:
+                wiring.connect(m, wiring.flipped(ours), its)
         port = getattr(self, self.stream)
-        inner = getattr(self.layer, self.stream)
+        inner = getattr(layer, self.stream)
         if self.stream == "input_gradients":
             port, inner = port[0], inner[0]
         count = Signal(32)
         with m.If(port.valid & port.ready):
             m.d.sync += count.eq(count + 1)
         flip = count == self.transfer
-        m.d.comb += port.payload.as_value().eq(inner.payload.as_value() ^ flip)
+        m.d.comb += Value.cast(port.payload).eq(Value.cast(inner.payload) ^ flip)
         return m
 
 
@@ -63,7 +71,7 @@ class Mutated(wiring.Component):
 )
 def test_a_mutation_of_the_rtl_is_found_and_named(stream, transfer, place, monkeypatch):
     monkeypatch.setattr(
-        layer_check, "component_of", lambda stage: Mutated(component_of(stage), stream, transfer)
+        layer_check, "component_of", lambda stage: Mutated(stage=stage, stream=stream, transfer=transfer)
     )
     check = check_layer(BIAS, bias_streams(), seed=1, **RATES)
     assert check.difference.startswith(f"bias: {place}: expected 0x")

@@ -33,7 +33,9 @@ def command(small, output, *options):
 def thread_of_this_process(options, file, batch, scratch):
     """A cluster whose worker has what a test has changed in this process."""
     with (
-        LocalCluster(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(
+            processes=False, n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0"
+        ) as cluster,
         Client(cluster) as client,
     ):
         yield client, []
@@ -101,8 +103,8 @@ def test_cycles_may_differ_from_the_plan_by_one_percent(small, copied, capsys, c
 @pytest.mark.slow
 def test_a_mutated_layer_is_named_and_the_others_are_equal(small, tmp_path, here, capsys, monkeypatch):
     def mutated(stage):
-        layer = component_of(stage)
-        return Mutated(layer, "outputs", 1) if stage.name == "bias2" else layer
+        is_chosen = stage.name == "bias2"
+        return Mutated(stage=stage, stream="outputs", transfer=1) if is_chosen else component_of(stage)
 
     monkeypatch.setattr(layer_check, "component_of", mutated)
     output = tmp_path / "out"
