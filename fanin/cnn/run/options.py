@@ -144,7 +144,7 @@ class VerifyOptions(RunOptions):
     layers: str | None = option(
         _PLACE,
         None,
-        "only these layers: names separated by commas; * stands for any characters",
+        "names of layers, separated by commas; * matches any characters",
         "NAME,…",
         default_text="all",
     )
