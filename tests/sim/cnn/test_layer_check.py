@@ -18,6 +18,8 @@ from fanin.sim.cnn import layer_check
 from fanin.sim.cnn.layer_check import LayerStreams, check_layer, planned_cycles
 from tests.support import new_seed
 
+pytestmark = pytest.mark.verilator
+
 BIAS = Stage("bias", Bias(inputs=(Shape(3, 2, 4),), gradient=True), Parallelism(pi=2, po=2))
 RATES = {"eta": -0.05, "momentum": 0.9}
 
@@ -59,7 +61,6 @@ class Mutated(wiring.Component):
         return m
 
 
-@pytest.mark.verilator
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("stream", "transfer", "place"),
@@ -79,7 +80,6 @@ def test_a_mutation_of_the_rtl_is_found_and_named(stream, transfer, place, monke
     assert "more words" not in check.difference
 
 
-@pytest.mark.verilator
 def test_outputs_are_those_that_the_next_layers_get(monkeypatch):
     """Not those that the layer's own golden model would have: here a word of them is another."""
     streams = bias_streams()
@@ -94,7 +94,6 @@ def test_outputs_are_those_that_the_next_layers_get(monkeypatch):
     assert check.cycles == 0
 
 
-@pytest.mark.verilator
 def test_a_layer_that_stops_is_named_with_the_stream_that_is_missing(monkeypatch):
     """A gradient that never comes: the update waits for it."""
     streams = bias_streams()
@@ -106,7 +105,6 @@ def test_a_layer_that_stops_is_named_with_the_stream_that_is_missing(monkeypatch
     assert "no transfer for " in check.difference
 
 
-@pytest.mark.verilator
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["pools", "residual", "streamed"])
 def test_every_layer_of_a_network_is_equal_and_as_fast_as_planned(name):

@@ -22,6 +22,8 @@ from tests.fanin.cli.json_page import documented
 from tests.fanin.cnn.run.runs import refusal
 from tests.sim.cnn.test_layer_check import Mutated
 
+pytestmark = pytest.mark.verilator
+
 LIMIT = 600  # seconds; a busy machine
 
 
@@ -61,7 +63,6 @@ def copied(done, tmp_path):
     return shutil.copytree(done, tmp_path / "out")
 
 
-@pytest.mark.verilator
 def test_a_verification_counts_words_and_goes_on_with_the_layers_that_are_missing(
     small, copied, here, capsys, monkeypatch
 ):
@@ -99,7 +100,6 @@ def test_cycles_may_differ_from_the_plan_by_one_percent(small, copied, capsys, c
     assert err == status * f"fanin: error: {copied}: cycles differ from the plan by over 1 %: bias2\n"
 
 
-@pytest.mark.verilator
 @pytest.mark.slow
 def test_a_mutated_layer_is_named_and_the_others_are_equal(small, tmp_path, here, capsys, monkeypatch):
     def mutated(stage):
@@ -117,7 +117,6 @@ def test_a_mutated_layer_is_named_and_the_others_are_equal(small, tmp_path, here
     assert main(command(small, output, "--layers", "bias2")) == 1, "the result is kept"
 
 
-@pytest.mark.verilator
 @pytest.mark.slow
 def test_a_killed_verification_goes_on_with_what_is_missing(small, tmp_path):
     output = tmp_path / "out"
