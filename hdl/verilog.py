@@ -63,7 +63,8 @@ def to_verilog(text: str, modules: Mapping[str, Contents]) -> str:
         raise RuntimeError(f"yosys failed: {done.stderr.strip()[-2000:]}")
     verilog = re.sub(r"\A/\*.*?\*/\n", "", done.stdout)  # drop the header with the version of yosys
     _check_self_readers(verilog)
-    for edit in (_remove_empty_wires, _guard_simulation, _zero_memories, _trigger_blocks, _break_lines):
+    edits = (_shorten_constants, _remove_empty_wires, _guard_simulation, _zero_memories, _trigger_blocks)
+    for edit in (*edits, _break_lines):
         verilog = edit(verilog)
     return verilog.lstrip()
 
@@ -98,6 +99,17 @@ def _for_simulation(lines: str) -> str:
     yosys warns of such comments if it reads them.
     """
     return f"`ifndef SYNTHESIS\n// synthesis translate_off\n{lines}// synthesis translate_on\n`endif\n"
+
+
+def _shorten_constants(verilog: str) -> str:
+    """Remove leading zeros of long constants, and the copies of registers' initial values at other wires.
+
+    A register keeps its initial value in its declaration, with the digits that matter: ``257'h0``. Verilog
+    fills a constant of a given size with zeros. A wire that only names a register again repeats the value as an
+    attribute, which no tool needs.
+    """
+    verilog = re.sub(r"^ *\(\* init = \S+ \*\)\n", "", verilog, flags=re.MULTILINE)
+    return re.sub(r"\b(\d+'h)0{8,}(?=[0-9a-f])", r"\1", verilog)
 
 
 def _remove_empty_wires(verilog: str) -> str:

@@ -344,6 +344,29 @@ class Constants(wiring.Component):
         return m
 
 
+class Wide(wiring.Component):
+    """Two registers, one with a view of a part of it."""
+
+    def __init__(self):
+        super().__init__({"o": Out(100), "part": Out(4)})
+
+    def elaborate(self, platform):
+        m = Module()
+        zero = Signal(100)
+        five = Signal(data.StructLayout({"low": 4, "high": 96}), init={"low": 5})
+        m.d.sync += [zero.eq(zero + 1), five.eq(five.as_value() + 3)]
+        m.d.comb += [self.o.eq(zero ^ five.as_value()), self.part.eq(five.low)]
+        return m
+
+
+def test_registers_have_short_initial_values_and_nothing_else_repeats_them():
+    text = emit_verilog(Wide())
+    declared = dict(re.findall(r"^  reg \[99:0\] (\w+) = (\S+);$", text, re.MULTILINE))
+    assert declared == {"zero": "100'h0", "five": "100'h5"}
+    assert "(* init" not in text
+    assert re.search(r"'h0{8}", text) is None
+
+
 def test_every_combinational_block_is_triggered_at_time_0_in_simulation_alone():
     verilog = emit_verilog(Constants(), name="constants")
     (trigger,) = set(re.findall(r"^  always @\* begin\n    if \((\S+) \) begin end$", verilog, re.MULTILINE))
