@@ -74,6 +74,7 @@ _CARDS = {"tiny": "tiny", "demo": "u280", "u280": "u280"}  # presets of rings an
 #: component.
 REGISTER_FORMATS: dict[str, Callable[[RegisterMap, str, str], str]] = {
     "c": lambda registers, name, summary: registers.c_header(f"FANIN_{name.upper()}"),
+    "verilog": lambda registers, name, summary: registers.verilog_header(name.upper()),
     "svd": lambda registers, name, summary: cmsis_svd(registers, name=name, description=summary),
     "json": lambda registers, name, summary: json.dumps({"name": name, **registers.as_dict()}, indent=2) + "\n",
 }

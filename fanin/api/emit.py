@@ -62,7 +62,10 @@ class Emitted(DisplayedResult):
         ]
 
     def registers(self, form: str = "json") -> str:
-        """Return the register map as a C header ("c"), CMSIS-SVD ("svd") or "json". Raises InputError."""
+        """Return the register map: a C header ("c"), Verilog constants ("verilog"), CMSIS-SVD ("svd"), "json".
+
+        Raises InputError.
+        """
         if form not in catalog.REGISTER_FORMATS:
             raise InputError(f"form must be one of {', '.join(catalog.REGISTER_FORMATS)}, not {form!r}")
         return catalog.registers(

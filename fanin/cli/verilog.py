@@ -31,7 +31,7 @@ from fanin.runs.output import (
 from fanin.runs.provenance.document import run_directory
 
 STDOUT = "-"
-_SUFFIXES = {"c": "h", "svd": "svd", "json": "json"}  # of a register map's file, by format
+_SUFFIXES = {"c": "h", "verilog": "vh", "svd": "svd", "json": "json"}  # of a register map's file, by format
 _RANGES = {"clock_mhz": (1.0, 1000.0)}
 
 
@@ -66,13 +66,20 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--registers",
         choices=list(_SUFFIXES),
-        help="write the register map of a node instead: a C header, CMSIS-SVD, or JSON; parts have none",
+        help="write the register map of a node instead: a C header, Verilog constants to include, CMSIS-SVD, "
+        "or JSON; parts have none",
+    )
+    parser.add_argument(
+        "--instance",
+        action="store_true",
+        help="write an instance instead, with a wire for each port, to include in a module of your own",
     )
     parser.add_argument(
         "-o",
         metavar="FILE",
         dest="output",
-        help="file to write, - for stdout; by default the module's name with .v, .h, .svd or .json",
+        help="file to write, - for stdout; by default the module's name with .v, .h, .vh, .svd or .json, or "
+        "MODULE_instance.vh",
     )
     parser.add_argument(
         "--package",
@@ -121,23 +128,22 @@ def _run(args: argparse.Namespace) -> int:
     design = {"preset": args.preset, "settings": _settings(args.settings), "module": module}
     if args.package:
         return _package(args, design)
-    suffix = _SUFFIXES[args.registers] if args.registers else "v"
-    output = args.output or f"{module}.{suffix}"
+    output = args.output or _default_output(args, module)
     if args.json and output == STDOUT:
         raise InputError("--json and -o - would both write to stdout; -o names a file")
     if output != STDOUT:
         check_writable(Path(output))  # before the minutes that a large node takes
+    from fanin.hdl.package import package
+
     if args.registers:
         text = catalog.registers(args.name, args.registers, **design)
     else:
-        from fanin.hdl.package import package
-
-        text = package.emit(args.name, **design)
+        text = (package.instance if args.instance else package.emit)(args.name, **design)
     if output == STDOUT:
         sys.stdout.write(text)
     else:
         write_file(Path(output), text)
-    area = None if args.registers else Area.read(text)
+    area = None if args.registers or args.instance else Area.read(text)
     lines = text.count("\n")
     if args.json:
         print_json({"output": output, "lines": lines} | (asdict(area) if area else {}))
@@ -149,12 +155,21 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _default_output(args: argparse.Namespace, module: str) -> str:
+    if args.instance:
+        return f"{module}_instance.vh"
+    return f"{module}.{_SUFFIXES[args.registers] if args.registers else 'v'}"
+
+
 def _check_options(args: argparse.Namespace) -> None:
     """Raise InputError for options that have no meaning together."""
     conflicts = {"--list": args.list, "-o": args.output, "--registers": args.registers}
+    conflicts |= {"--instance": args.instance}
     for name, value in conflicts.items():
         if args.package and value:
             raise InputError(f"--package and {name} cannot be given together")
+    if args.instance and args.registers:
+        raise InputError("--instance and --registers cannot be given together")
     if args.clock_mhz is not None and not args.package:
         raise InputError("--clock-mhz is for --package")
     check_ranges(vars(args), _RANGES)

@@ -21,8 +21,8 @@ CLEAR_COUNTERS = "clear_counters"
 def identity_registers(identity: int, version: int) -> tuple[Register, ...]:
     """Return registers with the kind of node and the version of its register map."""
     return (
-        Register("id", Access.RO, f"{identity:#010x}"),
-        Register("version", Access.RO, f"version of this register map: {version}"),
+        Register("id", Access.RO, f"{identity:#010x}", reset=identity),
+        Register("version", Access.RO, f"version of this register map: {version}", reset=version),
     )
 
 

@@ -91,6 +91,11 @@ class Register:
             yield field, shift
             shift += field.bits
 
+    @property
+    def reset_word(self) -> int:
+        """Return the value of a register of one word after reset; 0 if the hardware drives another."""
+        return sum(field.reset << shift for field, shift in self.shifts())
+
     def word_name(self, word: int) -> str:
         """Return the name of a single word: ``x``, or ``x_low`` and ``x_high``."""
         return self.name + (("_low", "_high")[word] if self.words > 1 else "")
@@ -125,6 +130,16 @@ class Register:
     def unpack(self, word: int) -> dict[str, int]:
         """Return the fields of one element's bits, unsigned."""
         return {field.name: word >> shift & ((1 << field.bits) - 1) for field, shift in self.shifts()}
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """Named number of a header: in hexadecimal with ``digits`` digits, or decimal if that is 0."""
+
+    name: str
+    value: int
+    digits: int = 0
+    doc: str = ""
 
 
 @dataclass(frozen=True)
@@ -247,20 +262,49 @@ class RegisterMap:
                 lines.append(f"{head} | {bits} | {label} | {field.reset:#x} | {field.doc} |")
         return "\n".join(lines) + "\n"
 
-    def c_header(self, prefix: str = "FANIN") -> str:
-        """Return the map as C macros: offsets, counts, and shift and mask of every field."""
-        guard = f"{prefix}_REGISTERS_H"
-        lines = [f"#ifndef {guard}", f"#define {guard}", ""]
+    def symbols(self, prefix: str) -> Iterator[tuple[Register, list[Symbol]]]:
+        """Yield every register with its names and numbers for a header.
+
+        They are the offset, the count and stride of an array, the reset value if it is not 0, and shift and
+        mask of every field.
+        """
         for register in self.registers:
             name = f"{prefix}_{register.name.upper()}"
-            lines.append(f"/* {register.access}: {register.doc} */")
-            lines.append(f"#define {name}_OFFSET 0x{self.offset(register.name):03x}")
+            found = [Symbol(f"{name}_OFFSET", self.offset(register.name), 3)]
             if register.count > 1:
-                lines.append(f"#define {name}_COUNT {register.count}")
-                lines.append(f"#define {name}_STRIDE {register.words * WORD_BYTES}")
+                found.append(Symbol(f"{name}_COUNT", register.count))
+                found.append(Symbol(f"{name}_STRIDE", register.words * WORD_BYTES))
+            if register.words == 1 and (reset := register.reset_word):
+                found.append(Symbol(f"{name}_RESET", reset, 8))
             for field, shift in register.shifts() if register.fields else ():
                 part = f"{name}_{field.name.upper()}"
-                lines.append(f"#define {part}_SHIFT {shift} /* {field.doc} */")
-                lines.append(f"#define {part}_MASK 0x{((1 << field.bits) - 1) << shift:08x}u")
+                found.append(Symbol(f"{part}_SHIFT", shift, doc=field.doc))
+                found.append(Symbol(f"{part}_MASK", ((1 << field.bits) - 1) << shift, 8))
+            yield register, found
+
+    def c_header(self, prefix: str = "FANIN") -> str:
+        """Return the map as C macros: :meth:`symbols`."""
+        guard = f"{prefix}_REGISTERS_H"
+        lines = [f"#ifndef {guard}", f"#define {guard}", ""]
+        for register, found in self.symbols(prefix):
+            lines.append(f"/* {register.access}: {register.doc} */")
+            for symbol in found:
+                number = f"0x{symbol.value:0{symbol.digits}x}" if symbol.digits else f"{symbol.value}"
+                unsigned = "u" if symbol.digits == 8 else ""
+                note = f" /* {symbol.doc} */" if symbol.doc else ""
+                lines.append(f"#define {symbol.name} {number}{unsigned}{note}")
             lines.append("")
         return "\n".join([*lines, f"#endif /* {guard} */", ""])
+
+    def verilog_header(self, prefix: str = "FANIN") -> str:
+        """Return the map as Verilog constants, :meth:`symbols`, for an `include in the body of a module."""
+        lines = ["// Constants of a register map; include this file in the body of a module.", ""]
+        lines += ["/* verilator lint_off UNUSEDPARAM */", ""]
+        for register, found in self.symbols(prefix):
+            lines.append(f"// {register.access}: {register.doc}")
+            for symbol in found:
+                number = f"'h{symbol.value:0{symbol.digits}x}" if symbol.digits else f"'d{symbol.value}"
+                note = f"  // {symbol.doc}" if symbol.doc else ""
+                lines.append(f"localparam [31:0] {symbol.name} = 32{number};{note}")
+            lines.append("")
+        return "\n".join([*lines, "/* verilator lint_on UNUSEDPARAM */", ""])

@@ -11,11 +11,12 @@ from amaranth.lib import wiring
 from fanin import __version__
 from fanin.glm.facts import PRESETS
 from fanin.hdl import catalog
-from fanin.hdl.emit import flat_ports
+from fanin.hdl.emit import FlatPort, flat_ports
 from fanin.hdl.package.attributes import with_attributes
 from fanin.hdl.package.constraints import CONSTRAINTS
 from fanin.hdl.package.fusesoc import core
 from fanin.hdl.package.harness import Port, harness
+from fanin.hdl.package.instance import instance as instance_text
 from fanin.hdl.package.interfaces import CLOCK, RESET, Interface, interfaces
 from fanin.hdl.package.ip_xact import component
 
@@ -32,6 +33,19 @@ def emit(name: str, *, preset: str, settings: Mapping[str, str], module: str | N
     """
     node = catalog.entry_of(name).build(PRESETS[preset], settings)
     return _verilog(node, module or catalog.module_of(name), interfaces(flat_ports(node)))
+
+
+def instance(name: str, *, preset: str, settings: Mapping[str, str], module: str | None = None) -> str:
+    """Return an instance of a component of the catalogue with a wire for each port. Raises InputError."""
+    node = catalog.entry_of(name).build(PRESETS[preset], settings)
+    node._MustUse__used = True  # Amaranth warns of a component that is never elaborated
+    return instance_text(module or catalog.module_of(name), _ports(flat_ports(node)))
+
+
+def _ports(ports: Sequence[FlatPort]) -> list[Port]:
+    """Return a module's ports, clock and reset first."""
+    clocks = [Port(CLOCK, 1, False), Port(RESET, 1, False)]
+    return clocks + [Port(port.name, len(port.value), port.output) for port in ports]
 
 
 def _verilog(node: wiring.Component, module: str, buses: Sequence[Interface]) -> str:
@@ -56,8 +70,7 @@ def package(
     registers = entry.registers(node) if entry.registers else None
     ports = flat_ports(node)
     buses = interfaces(ports)
-    verilog_ports = [Port(CLOCK, 1, False), Port(RESET, 1, False)]
-    verilog_ports += [Port(port.name, len(port.value), port.output) for port in ports]
+    verilog_ports = _ports(ports)
     rtl = {f"{module}.v": _verilog(node, module, buses)}
     constraint_files = {f"{module}.{suffix}": text(module, clock_mhz) for suffix, text in CONSTRAINTS.items()}
     register_files = {}

@@ -1,6 +1,7 @@
 """Registers of INCEPTIONN's NIC; source of the RTL, host driver, C header and documentation."""
 
 from fanin.codec.facts import MAX_BOUND, MIN_BOUND, Inceptionn, Mode
+from fanin.hdl.bus.common_registers import identity_registers
 from fanin.hdl.bus.register_map import Access, Field, Register, RegisterMap
 
 IDENTITY = 0x50434E49  # "INCP" in memory order
@@ -45,8 +46,7 @@ def nic_registers() -> RegisterMap:
         for name, doc in COUNTERS.items()
     )
     registers = (
-        Register("id", Access.RO, f"{IDENTITY:#010x}"),
-        Register("version", Access.RO, f"version of this register map: {VERSION}"),
+        *identity_registers(IDENTITY, VERSION),
         Register("max_frame", Access.RO, "bytes of the longest frame, without FCS"),
         Register("control", Access.PULSE, "commands", (Field("clear_counters", 1, "set all counters to 0"),)),
         Register("settings", Access.RW, "change only while no packet with ToS 0x28 is inside", settings),

@@ -45,6 +45,25 @@ def test_registers_go_to_stdout_as_json_or_svd(capsys):
     assert ElementTree.fromstring(out).find("peripherals/peripheral/name").text == "rdma_nic"
 
 
+def test_constants_and_an_instance_have_the_modules_name(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    design = ("ring-node", "--preset", "tiny", "--name", "mine")
+    assert run(capsys, *design, "--registers", "verilog") == (0, "", "mine.vh: 217 lines\n")
+    assert "\nlocalparam [31:0] MINE_ID_RESET = 32'h464e5247;\n" in (tmp_path / "mine.vh").read_text()
+    status, _, err = run(capsys, *design, "--instance")
+    assert status == 0
+    assert err.startswith("mine_instance.vh: ")
+    assert "\nmine node (\n" in (tmp_path / "mine_instance.vh").read_text()
+
+
+@pytest.mark.parametrize("other", [("--registers", "c"), ("--package", "folder")])
+def test_an_instance_is_a_file_of_its_own(capsys, other):
+    status, _, err = run(capsys, "ring-node", "--instance", *other)
+    assert status == 2
+    assert "--instance" in err
+    assert err.endswith("cannot be given together\n")
+
+
 def test_settings_change_the_map(capsys):
     arguments = ("glm-node", "--preset", "tiny", "--registers", "json", "-o", "-")
     _, plain, _ = run(capsys, *arguments)
@@ -52,7 +71,7 @@ def test_settings_change_the_map(capsys):
     assert plain != other
 
 
-@pytest.mark.parametrize("form", ["c", "svd", "json"])
+@pytest.mark.parametrize("form", ["c", "verilog", "svd", "json"])
 def test_a_component_without_registers_is_refused_and_nothing_is_written(capsys, tmp_path, form):
     path = tmp_path / "out"
     status, out, err = run(capsys, "adder-tree", "--registers", form, "-o", str(path))

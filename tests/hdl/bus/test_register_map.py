@@ -1,12 +1,15 @@
 """What derives from a register map: offsets, documentation, C header, host operations."""
 
 import json
+import os
+import re
 import subprocess
 
 import pytest
 
 from fanin.hdl.bus.register_map import Field, Register, RegisterMap
 from fanin.host.driver import Batch, Operation, RegisterDriver
+from fanin.sim.cosim.build import find_verilator
 
 MAP = RegisterMap(
     (
@@ -97,6 +100,26 @@ def test_the_c_header_compiles_and_says_the_same(tmp_path):
     body = "".join(f'static_assert(FANIN_{name} == {value}, "");\n' for name, value in checks.items())
     (tmp_path / "check.cpp").write_text(f'#include "registers.h"\n#include "registers.h"\n{body}')
     subprocess.run(["g++", "-Wall", "-Werror", "-fsyntax-only", tmp_path / "check.cpp"], check=True)
+
+
+def test_the_verilog_header_says_the_same(tmp_path):
+    """A reset value other than 0 is named, too; verified by a module that includes the file."""
+    expected = {"ADDRESS_OFFSET": 16, "ADDRESS_STRIDE": 8, "ADDRESS_COUNT": 2, "RATE_SHIFT_SHIFT": 16}
+    expected |= {"RATE_SHIFT_MASK": 0x3F0000, "CONTROL_WIPE_MASK": 2, "RATE_RESET": 24 << 16}
+    text = MAP.verilog_header("NODE")
+    found = re.findall(r"^localparam \[31:0\] NODE_(\w+) = 32'([hd])(\w+);", text, re.MULTILINE)
+    numbers = {name: int(digits, 16 if base == "h" else 10) for name, base, digits in found}
+    assert expected.items() <= numbers.items()
+    assert len(numbers) == text.count("localparam")
+    assert [name for name in numbers if name.endswith("_RESET")] == ["RATE_RESET"]
+    (tmp_path / "map.vh").write_text(text)
+    checks = "".join(f"if (NODE_{name} != {value}) $error;\n" for name, value in expected.items())
+    (tmp_path / "top.v").write_text(f'module top;\n`include "map.vh"\n{checks}endmodule\n')
+    verilator = find_verilator()
+    command = [verilator.program, "--lint-only", "-Wall", "-Wno-DECLFILENAME", "-Wno-GENUNNAMED", "top.v"]
+    environment = os.environ | dict(verilator.environment)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_dictionary_is_json_and_has_every_register_and_field():
