@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 BOUNDARY = 4096  # bytes; a burst must not cross a multiple of it (IHI 0022, A3.4.1)
 MAX_BURST = 256  # beats of an INCR burst
+OUTSTANDING = 64  # default of masters: bursts in flight, at most
 
 
 class Resp(enum.Enum, shape=2):  # type: ignore[call-arg]

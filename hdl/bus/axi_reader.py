@@ -8,7 +8,14 @@ from amaranth import Cat, Const, Module, Mux, ResetInserter, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.bus.axi4 import CACHE_BUFFERABLE_MODIFIABLE, AXI4ReadSignature, Burst, Resp, check_bursts
+from fanin.hdl.bus.axi4 import (
+    CACHE_BUFFERABLE_MODIFIABLE,
+    OUTSTANDING,
+    AXI4ReadSignature,
+    Burst,
+    Resp,
+    check_bursts,
+)
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
@@ -204,7 +211,7 @@ class AxiReader(wiring.Component):
         data_width: int = 256,
         address_width: int = 40,
         burst: int = 16,
-        outstanding: int = 64,
+        outstanding: int = OUTSTANDING,
         fifo_depth: int = 512,
     ):
         axi = AXI4ReadSignature(data_width=data_width, address_width=address_width)

@@ -8,7 +8,14 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.bus.axi4 import CACHE_BUFFERABLE_MODIFIABLE, AXI4WriteSignature, Burst, Resp, check_bursts
+from fanin.hdl.bus.axi4 import (
+    CACHE_BUFFERABLE_MODIFIABLE,
+    OUTSTANDING,
+    AXI4WriteSignature,
+    Burst,
+    Resp,
+    check_bursts,
+)
 from fanin.hdl.bus.axi_reader import COUNT_BITS, BurstSplitter
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
@@ -83,7 +90,7 @@ class AxiWriter(wiring.Component):
     """
 
     def __init__(
-        self, *, data_width: int = 256, address_width: int = 40, burst: int = 16, outstanding: int = 64
+        self, *, data_width: int = 256, address_width: int = 40, burst: int = 16, outstanding: int = OUTSTANDING
     ):
         axi = AXI4WriteSignature(data_width=data_width, address_width=address_width)
         check_bursts(data_width=data_width, address_width=address_width, burst=burst, outstanding=outstanding)

@@ -11,9 +11,10 @@ from amaranth.lib.wiring import In, Out, flipped
 from fanin.glm.facts import ENTRY_BITS, MAX_RUN_MICRO_BATCHES, GlmConfig, Partitioning
 from fanin.hdl.aggregation.job import FrameFaults, JobConfig, TransportCounters
 from fanin.hdl.aggregation.transport import AggTransport
-from fanin.hdl.bus.axi4 import BOUNDARY, AXI4LiteSignature, AXI4ReadSignature
+from fanin.hdl.bus.axi4 import OUTSTANDING, AXI4LiteSignature, AXI4ReadSignature
 from fanin.hdl.bus.axi_reader import AxiReader
 from fanin.hdl.bus.common_registers import drive_constants, drive_counters
+from fanin.hdl.bus.port_use import PortUse, page_burst
 from fanin.hdl.bus.registers import RegisterFile
 from fanin.hdl.emit import shared
 from fanin.hdl.glm.address_check import AddressCheck
@@ -41,7 +42,6 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
 
 BURST = 16  # maximum words of a read burst
-IN_FLIGHT = 64  # maximum read bursts in flight
 _JOB_FIELDS = {"job": "job_id", "base": "slot_base"}  # fields of ``JobConfig`` whose register has another name
 
 
@@ -303,16 +303,27 @@ class GlmNode(wiring.Component):
         else:
             m.d.comb += parts.addresses.words.eq(parts.check.words)
 
+    @property
+    def port_use(self) -> dict[str, PortUse]:
+        """Use of the AXI4 ports, by the name of the port or of an array of ports."""
+        widths = {"samples": self.config.port_bits, "labels": len(self.labels.rdata)}
+        lists = {"lists": ENTRY_BITS} if self.config.sparse else {}
+        return {name: self._port_use(width) for name, width in (widths | lists).items()}
+
+    def _port_use(self, width: int) -> PortUse:
+        read_ahead = self.config.read_ahead
+        burst = min(BURST, page_burst(width), read_ahead // 4)
+        return PortUse(burst=burst, reads=min(OUTSTANDING, 2 * read_ahead // burst))
+
     def _reader(self, m: Module, parts: _Parts, name: str, width: int) -> Any:
         """Add a memory reader that stops when the run is aborted; the caller sets its address and length."""
-        read_ahead = self.config.read_ahead
-        burst = min(BURST, BOUNDARY * 8 // width, read_ahead // 4)
+        read_ahead, use = self.config.read_ahead, self._port_use(width)
         m.submodules[name] = reader = shared(
             AxiReader(
                 data_width=width,
                 address_width=self.config.address_width,
-                burst=burst,
-                outstanding=min(IN_FLIGHT, 2 * read_ahead // burst),
+                burst=use.burst,
+                outstanding=use.reads,
                 fifo_depth=read_ahead,
             )
         )

@@ -12,6 +12,7 @@ from fanin.cnn.layers.port import BEAT_BITS
 from fanin.cnn.memory import ADDRESS_BITS, BEAT_BYTES
 from fanin.hdl.bus.axi4 import (
     CACHE_BUFFERABLE_MODIFIABLE,
+    OUTSTANDING,
     AXI4ReadSignature,
     AXI4WriteSignature,
     Burst,
@@ -21,7 +22,6 @@ from fanin.hdl.layers.burst_arbiter import BurstArbiter
 from fanin.hdl.layers.burst_requests import BurstRequest
 from fanin.hdl.stream.fifo import StreamFIFO
 
-OUTSTANDING = 64  # bursts that may await their data or response
 _BEAT_SIZE = BEAT_BYTES.bit_length() - 1
 
 

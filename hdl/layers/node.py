@@ -13,11 +13,12 @@ from fanin.cnn.facts import Consumer, Network
 from fanin.cnn.flow.link import Edge
 from fanin.cnn.flow.sizes import Flow
 from fanin.cnn.layers.egress import Egress
-from fanin.cnn.layers.port import BEAT_BITS, WRITE_DEPTH
+from fanin.cnn.layers.port import BEAT_BITS, BURST, WRITE_DEPTH
 from fanin.cnn.memory import ADDRESS_BITS, BEAT_BYTES, MemoryMap, image_stages, saving_stages, spilled_stages
 from fanin.cnn.watchdog import MAX_TIMEOUT, watchdog
-from fanin.hdl.bus.axi4 import AXI4LiteSignature, memory_signature
+from fanin.hdl.bus.axi4 import OUTSTANDING, AXI4LiteSignature, memory_signature
 from fanin.hdl.bus.common_registers import drive_constants, drive_counters
+from fanin.hdl.bus.port_use import PortUse
 from fanin.hdl.bus.register_map import WORD_BITS, RegisterMap
 from fanin.hdl.bus.registers import RegisterFile
 from fanin.hdl.layers.components import ENDS, component_of
@@ -115,6 +116,11 @@ class ClusterNode(wiring.Component):
         """Registers of the node. With connections, the default timeout is the maximum: peers may be slow."""
         standalone = not network_ends(self.network)
         return cluster_registers(timeout=watchdog([self.network]) if standalone else MAX_TIMEOUT)
+
+    @property
+    def port_use(self) -> dict[str, PortUse]:
+        """Use of the AXI4 ports, by name."""
+        return {"memory": PortUse(burst=BURST, reads=OUTSTANDING, writes=OUTSTANDING)}
 
     @property
     def fifos(self) -> dict[StageFifo, int]:

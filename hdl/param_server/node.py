@@ -6,12 +6,21 @@ from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.hdl.bus.axi4 import AXI4LiteSignature, AXI4ReadSignature, join_memory, memory_signature
+from fanin.hdl.bus.axi4 import (
+    OUTSTANDING,
+    AXI4LiteSignature,
+    AXI4ReadSignature,
+    join_memory,
+    memory_signature,
+)
 from fanin.hdl.bus.common_registers import drive_constants, drive_counters
+from fanin.hdl.bus.port_use import PortUse, page_burst
 from fanin.hdl.bus.registers import RegisterFile
 from fanin.hdl.param_server.registers import SERVER_COUNTERS, param_server_constants, param_server_registers
 from fanin.hdl.param_server.server import ParamServer, ServerEvents
 from fanin.hdl.param_server.server_control import JobRequest, ServerControl
+from fanin.hdl.param_server.streamed_reads import BURSTS
+from fanin.hdl.param_server.update_path import BURST
 from fanin.hdl.rdma.nic import RdmaNic
 from fanin.hdl.rdma.nic_control import flag_words, nic_counters, nic_settings
 from fanin.hdl.stream.connect import connect_typed
@@ -71,6 +80,17 @@ class ParamServerNode(wiring.Component):
                 "events": Out(ServerEvents),
             }
         )
+
+    @property
+    def port_use(self) -> dict[str, PortUse]:
+        """Use of the AXI4 ports, by name; ``memory`` is the NIC's, whose payloads have any alignment."""
+        page = page_burst(self.config.width)
+        return {
+            "memory": PortUse(burst=page, reads=BURSTS, writes=2 * OUTSTANDING, partial=True),
+            "rows": PortUse(burst=BURST, reads=OUTSTANDING, writes=OUTSTANDING),
+            "table": PortUse(burst=BURST, reads=OUTSTANDING),
+            "scan": PortUse(burst=1, reads=self.config.queue_pairs),
+        }
 
     def elaborate(self, platform: Any) -> Module:
         """Connect registers, server and NIC; the NIC reads memory through the server's streamed reads."""

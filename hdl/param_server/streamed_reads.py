@@ -17,7 +17,7 @@ from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.rdma.facts import RdmaConfig
 
-_BURSTS = 32  # bursts that may be in flight
+BURSTS = 32  # bursts that may be in flight
 _UNLANDED_BITS = 16  # bits of a number of words written and not landed; more than any writer has in flight
 
 
@@ -161,11 +161,11 @@ class StreamedReads(wiring.Component):
             discarding   its last word is dropped                       none
         """
         m = Module()
-        m.submodules.sources = sources = StreamFIFO(shape=_source_layout(), depth=_BURSTS)
+        m.submodules.sources = sources = StreamFIFO(shape=_source_layout(), depth=BURSTS)
         m.submodules.stream_fifo = stream_fifo = StreamFIFO(shape=self.i.payload.shape(), depth=self.depth)
         connect_typed(m, flipped(self.i), stream_fifo.i)
         # Used as a counter: each issued hit gives a credit, and its end takes it.
-        m.submodules.hits = hits = Credits(limit=_BURSTS)
+        m.submodules.hits = hits = Credits(limit=BURSTS)
         hit_in_flight = hits.ok  # a hit was issued, and not all of its words have been delivered
         row = _Row(self.config.address_width - self.lane_bits)
         burst = _Burst(self.config.address_width - self.lane_bits)

@@ -8,7 +8,7 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.bus.axi4 import AXI4ReadSignature, Resp
+from fanin.hdl.bus.axi4 import OUTSTANDING, AXI4ReadSignature, Resp
 from fanin.hdl.rdma.bursts import PayloadBursts, drive_addresses
 from fanin.hdl.rdma.merge import window, window_layout, window_sums, window_sums_layout
 from fanin.hdl.rdma.shapes import fetch_layout, lane_bits, words_bits
@@ -87,7 +87,7 @@ class PayloadFetch(wiring.Component):
         address_width: int = 40,
         depth: int = 512,
         start_words: int = 0,
-        outstanding: int = 64,
+        outstanding: int = OUTSTANDING,
     ):
         check_path(width=width, address_width=address_width)
         self._max_words = max_words = payload_words(width)

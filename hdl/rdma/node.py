@@ -6,8 +6,9 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.hdl.bus.axi4 import AXI4LiteSignature, join_memory, memory_signature
+from fanin.hdl.bus.axi4 import OUTSTANDING, AXI4LiteSignature, join_memory, memory_signature
 from fanin.hdl.bus.common_registers import drive_constants, drive_counters
+from fanin.hdl.bus.port_use import PortUse, page_burst
 from fanin.hdl.bus.registers import RegisterFile
 from fanin.hdl.rdma.nic import RdmaNic
 from fanin.hdl.rdma.nic_control import is_beyond, nic_counters, nic_settings
@@ -61,6 +62,12 @@ class RdmaNode(wiring.Component):
                 "mac_rx": In(packet_stream(config.width, error=True)),
             }
         )
+
+    @property
+    def port_use(self) -> dict[str, PortUse]:
+        """Use of the AXI4 ports, by name: a burst per payload, or two if the payload crosses 4 KiB."""
+        burst = page_burst(self.config.width)
+        return {"memory": PortUse(burst=burst, reads=OUTSTANDING, writes=2 * OUTSTANDING, partial=True)}
 
     def elaborate(self, platform: Any) -> Module:
         """Connect the registers to the NIC, and the NIC to memory and MAC."""

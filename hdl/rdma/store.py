@@ -9,7 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.arith.delay import delayed
-from fanin.hdl.bus.axi4 import AXI4WriteSignature, Resp
+from fanin.hdl.bus.axi4 import OUTSTANDING, AXI4WriteSignature, Resp
 from fanin.hdl.rdma.bursts import PAGE_BITS, PayloadBursts, drive_addresses, last_byte
 from fanin.hdl.rdma.merge import WordMerge, window, window_sums
 from fanin.hdl.rdma.shapes import lane_bits, store_layout
@@ -86,7 +86,7 @@ class PayloadStore(wiring.Component):
     docs/systems/rdma.md; Arm IHI 0022.
     """
 
-    def __init__(self, *, width: int = 512, address_width: int = 40, outstanding: int = 64):
+    def __init__(self, *, width: int = 512, address_width: int = 40, outstanding: int = OUTSTANDING):
         check_path(width=width, address_width=address_width)
         if not isinstance(outstanding, int) or outstanding <= _IN_TRANSIT:
             raise ValueError(f"outstanding must be at least {_IN_TRANSIT + 1}, not {outstanding!r}")

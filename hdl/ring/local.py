@@ -14,12 +14,11 @@ from fanin.hdl.bus.axi_reader import AxiReader
 from fanin.hdl.ring.halves import HalfReader
 from fanin.hdl.ring.lanes import own_layout
 from fanin.hdl.ring.orders import Step, path_layout
-from fanin.hdl.ring.words import FrameWords
+from fanin.hdl.ring.words import BURST, FrameWords
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fork import StreamFork
 from fanin.ring.facts import RingConfig
 
-BURST = 16  # longest burst, in words
 WORDS, FRAMES = 512, 32  # maximum words and frames to read ahead, before ``memory_words`` is added
 
 

@@ -7,8 +7,9 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.codec.facts import Bfp, Half, Inceptionn, Mx, is_stochastic
-from fanin.hdl.bus.axi4 import AXI4LiteSignature, join_memory, memory_signature
+from fanin.hdl.bus.axi4 import OUTSTANDING, AXI4LiteSignature, join_memory, memory_signature
 from fanin.hdl.bus.common_registers import drive_constants, drive_counters
+from fanin.hdl.bus.port_use import PortUse
 from fanin.hdl.bus.register_map import RegisterMap
 from fanin.hdl.bus.registers import RegisterFile
 from fanin.hdl.net.link.job import LinkHeard
@@ -25,6 +26,7 @@ from fanin.hdl.ring.registers import (
     ring_constants,
     ring_registers,
 )
+from fanin.hdl.ring.words import BURST
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
 from fanin.ring.facts import MIN_NODES, RingConfig
@@ -76,6 +78,11 @@ class RingNode(wiring.Component):
     def register_map(self) -> RegisterMap:
         """Register map of the node."""
         return ring_registers(self.config)
+
+    @property
+    def port_use(self) -> dict[str, PortUse]:
+        """Use of the AXI4 ports, by name. The last word of a vector is written in part."""
+        return {"memory": PortUse(burst=BURST, reads=OUTSTANDING, writes=OUTSTANDING, partial=True)}
 
     def _ports(self) -> dict[str, Any]:
         """Return the members of the signature."""

@@ -12,14 +12,13 @@ from fanin.hdl.bus.axi4 import AXI4WriteSignature
 from fanin.hdl.bus.axi_writer import AxiWriter
 from fanin.hdl.ring.halves import HalfWriter
 from fanin.hdl.ring.orders import Step, path_layout
-from fanin.hdl.ring.words import FrameWords, word_layout
+from fanin.hdl.ring.words import BURST, FrameWords, word_layout
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.fork import StreamFork
 from fanin.ring.facts import RingConfig
 
-BURST = 16  # longest burst, in words
 EXTRA_WORDS = 16  # words of the FIFO beyond two frames: the next frame arrives while the writer begins one
 #: Frames in ``pending`` without memory latency; ``StorePath._pending_frames`` adds those that it needs with it.
 FRAMES = 8

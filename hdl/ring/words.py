@@ -13,6 +13,8 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.ring.facts import RingConfig
 
+BURST = 16  # longest burst to and from memory, in words
+
 
 def word_layout(width: int) -> data.StructLayout:
     """Return the layout of a word; ``last`` marks its frame's last word."""

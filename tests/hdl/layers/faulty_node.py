@@ -2,7 +2,7 @@
 """A cluster node whose memory answers with errors where its host wants it to."""
 
 from fanin.cnn.memory import ADDRESS_BITS
-from fanin.hdl.layers.memory_ports import OUTSTANDING
+from fanin.hdl.bus.axi4 import OUTSTANDING
 from fanin.hdl.layers.node import ClusterNode
 from tests.hdl.bus.faulty_memory import FaultyMemory
 
