@@ -415,6 +415,7 @@ BITSTREAMS = Path(__file__).parent.parent / "bitstreams"
 PAGES: dict[str, Callable[[], str]] = {
     "cocotb.md": lambda: COCOTB + (EXAMPLES / "cocotb/README.md").read_text(),
     "nodes.md": lambda: _beside("nodes.py")["nodes_page"](),
+    **_beside("integration.py")["pages"](),
     "../../fanin/__init__.pyi": lambda: _beside("stub.py")["stub_text"](),
     "aggregation-packet.md": packet_page,
     "rdma-packet.md": rdma_packet_page,

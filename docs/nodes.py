@@ -55,24 +55,37 @@ class Node:
     testbench: str = ""
     litex: str = ""
     note: str = ""
+    integration: str = ""
 
 
 NODES = {
-    "glm-node": Node("../systems/glm.md", "glm-registers.md", "fanin/glm/driver.py", "glm", "--preset tiny"),
+    "glm-node": Node(
+        "../systems/glm.md", "glm-registers.md", "fanin/glm/driver.py", "glm", "--preset tiny",
+        integration="nodes/glm-node.md",
+    ),
     "ring-node": Node(
-        "../systems/ring.md", "ring-registers.md", "fanin/ring/driver.py", "ring", "--set lanes=2"
+        "../systems/ring.md", "ring-registers.md", "fanin/ring/driver.py", "ring", "--set lanes=2",
+        integration="nodes/ring-node.md",
     ),
     "ring-nic": Node(
         "../systems/smart-nic.md", "ring-nic-registers.md", "fanin/ring/driver.py",
         note="The host's own frames go in at `host_tx` and out at `host_rx`",
     ),
-    "inceptionn-nic": Node("../systems/inceptionn-nic.md", "", "fanin/inceptionn/driver.py", "inceptionn"),
-    "rdma-nic": Node("../systems/rdma.md", "rdma-registers.md", "fanin/rdma/driver.py", "rdma"),
+    "inceptionn-nic": Node(
+        "../systems/inceptionn-nic.md", "", "fanin/inceptionn/driver.py", "inceptionn",
+        integration="nodes/inceptionn-nic.md",
+    ),
+    "rdma-nic": Node(
+        "../systems/rdma.md", "rdma-registers.md", "fanin/rdma/driver.py", "rdma",
+        integration="nodes/rdma-nic.md",
+    ),
     "param-server": Node(
-        "../systems/param-server-hardware.md", "param-server-registers.md", "fanin/param_server/driver.py"
+        "../systems/param-server-hardware.md", "param-server-registers.md", "fanin/param_server/driver.py",
+        integration="nodes/param-server.md",
     ),
     "cluster-node": Node(
         "../systems/cluster.md", "cluster-registers.md", "fanin/cnn/driver.py", "cluster",
+        integration="nodes/cluster-node.md",
         note="A network of `fanin cluster build` has one MAC stream for each device beside it",
     ),
 }  # fmt: skip
@@ -104,8 +117,11 @@ def _section(name: str, node: Node) -> str:
     summary = f"{entry.summary} {node.note}." if node.note else entry.summary
     lines = [f"\n## {name}\n", f"{summary} The module is `{module_of(name)}`.", ""]
     lines += ["| port | what | width |", "|---|---|---|"]
-    lines += [f"| {' | '.join(row)} |" for row in _ports(component)]
-    lines += ["", f"Parameters: {_parameters(entry)}.", "", f"[How it works]({node.contract})"]
+    lines += [f"| {' | '.join(row)} |" for row in ports_of(component)]
+    lines += ["", f"Parameters: {_parameters(entry)}.", "", ""]
+    if node.integration:
+        lines[-1] = f"[In your top level, with a testbench]({node.integration}). "
+    lines[-1] += f"[How it works]({node.contract})"
     if node.registers:
         lines[-1] += f", [its registers]({node.registers})"
     lines[-1] += f", its driver `{node.driver}`"
@@ -120,7 +136,8 @@ def _section(name: str, node: Node) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _ports(component: wiring.Component) -> list[list[str]]:
+def ports_of(component: wiring.Component) -> list[list[str]]:
+    """Return rows of a table of a component's ports: names, bus, width."""
     rows = [["`clk`, `rst`", "clock; synchronous reset, high", "1"]]
     for name, member in component.signature.members.items():
         if member.is_port:
