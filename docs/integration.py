@@ -140,7 +140,7 @@ Copied from `examples/verilog` by `docs/generate.py`. The page is for people who
 
 ```
 iverilog -g2012 -s ring_tb -o ring host.v axi_memory.v ring_tb.v ring_node.v && vvp -n ring
-verilator --binary --timing -Wno-lint --top-module ring_tb host.v axi_memory.v ring_tb.v ring_node.v
+verilator --binary --timing -Wno-fatal --top-module ring_tb host.v axi_memory.v ring_tb.v ring_node.v
 ```
 
 A testbench prints `PASS` and ends with `$finish`, or prints `FAIL` with the cause and ends with `$fatal`, which

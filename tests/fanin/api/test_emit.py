@@ -102,7 +102,7 @@ def test_a_program_is_written_through_no_link(tmp_path):
         (lambda: fanin.emit("adder-tree", preset="big"), "preset must be one of tiny, demo, "),
         (lambda: fanin.components("big"), "preset must be one of tiny, demo, "),
         (lambda: fanin.emit("adder-tree").registers(), "adder-tree has no registers; glm-node, "),
-        (lambda: fanin.emit("adder-tree").registers("h"), "form must be one of c, svd, json, not 'h'"),
+        (lambda: fanin.emit("adder-tree").registers("h"), "form must be one of c, verilog, svd, json, not 'h'"),
         (lambda: fanin.emit_p4(workers=33), "workers must be in 1…32, not 33"),
         (lambda: fanin.emit_p4(slots=8.0), "slots must be an integer, not 8.0"),
         (lambda: fanin.emit_p4(protocol="tcp"), "protocol must be one of p4sgd, switchml, not 'tcp'"),
