@@ -13,7 +13,7 @@ from pathlib import Path
 from amaranth.lib import wiring
 
 from fanin.glm.facts import PRESETS
-from fanin.hdl.bus.port_use import PortUse
+from fanin.hdl.bus.port_use import CONSTANTS, PortUse
 from fanin.hdl.catalog import CATALOG, module_of
 
 ROOT = Path(__file__).parent.parent
@@ -117,9 +117,7 @@ MEMORY = """## Memory ports
 The limits are upper bounds at the sizes of the testbench. The node produces:
 
 - bursts of INCR, of whole words (`axsize` is the port's width), aligned to the word, within 4 KiB;
-- ID 0 in all bursts;
-- `axlock`, `axprot` and `axqos` of 0, `axcache` of 3;
-- `rready` and `bready` that are always high;
+- constants at AR and AW (`ax`), R and B: {constants};
 - AW and W independently: words may come before or after their address is taken, and may pause within a burst.
 
 The memory must give:
@@ -231,7 +229,12 @@ def _memory(node: wiring.Component, uses: dict[str, PortUse], facts: Integration
         rows.append(
             f"| {name} | {width} | {use.burst} | {use.reads or '–'} | {use.writes or '–'} | {strobes} |"
         )
-    return MEMORY.format(bench=facts.bench, rows="\n".join(rows), notes=_list(facts.notes)) + "\n"
+    names = {key: key if key.endswith("ready") else f"ax{key}" for key in CONSTANTS}
+    constants = ", ".join(f"`{names[key]}` {value}" for key, value in CONSTANTS.items())
+    return (
+        MEMORY.format(constants=constants, bench=facts.bench, rows="\n".join(rows), notes=_list(facts.notes))
+        + "\n"
+    )
 
 
 def _list(lines: Sequence[str]) -> str:

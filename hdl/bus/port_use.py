@@ -1,18 +1,29 @@
 """Use of a node's AXI4 ports: the limits that an interconnect or a memory controller can be built for.
 
-All masters of fanin also have these properties; the memory models of tests assert them:
+All masters of fanin also have these properties:
 
-- Bursts are INCR of whole words, with addresses aligned to the word, and cross no 4 KiB boundary.
-- All bursts have the ID 0, so a slave answers them in order.
-- ``rready`` and ``bready`` are always high.
-- ``arlock``, ``arprot`` and ``arqos`` are 0; ``arcache`` is 0b0011. The same holds for AW.
+- Bursts are of whole words, with addresses aligned to the word, and cross no 4 KiB boundary; the memory models
+  of tests assert it.
+- Some signals are constants, ``CONSTANTS``. So all bursts have one ID, and a slave answers them in order.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fanin.hdl.bus.axi4 import BOUNDARY, MAX_BURST
+from fanin.hdl.bus.axi4 import BOUNDARY, CACHE_BUFFERABLE_MODIFIABLE, MAX_BURST, Burst
+
+#: Values of signals that no master changes; of AR and AW by the name after ``ar`` and ``aw``.
+CONSTANTS = {
+    "id": 0,
+    "burst": Burst.INCR.value,
+    "lock": 0,
+    "cache": CACHE_BUFFERABLE_MODIFIABLE,
+    "prot": 0,
+    "qos": 0,
+    "rready": 1,
+    "bready": 1,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
