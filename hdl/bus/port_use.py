@@ -16,7 +16,7 @@ from fanin.hdl.bus.axi4 import BOUNDARY, CACHE_BUFFERABLE_MODIFIABLE, MAX_BURST,
 #: Values of signals that no master changes; of AR and AW by the name after ``ar`` and ``aw``.
 CONSTANTS = {
     "id": 0,
-    "burst": Burst.INCR.value,
+    "burst": Burst.INCR.value,  # type: ignore[attr-defined]
     "lock": 0,
     "cache": CACHE_BUFFERABLE_MODIFIABLE,
     "prot": 0,
