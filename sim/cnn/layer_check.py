@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,17 @@ class LayerStreams:
     gradient: Frames | None  #: gradient of the output; None if no gradient is sent to the layer
     state: State
 
+    def for_groups(self, group: int) -> LayerStreams:
+        """Return the streams of at least two groups of frames, for which frames are repeated."""
+        times = -(-2 * group // len(self.outputs))
+        if group == 1 or times == 1:
+            return self
+        features = tuple(np.tile(frames, (times, 1, 1, 1)) for frames in self.features)
+        gradient = None if self.gradient is None else np.tile(self.gradient, (times, 1, 1, 1))
+        return replace(
+            self, features=features, outputs=np.tile(self.outputs, (times, 1, 1, 1)), gradient=gradient
+        )
+
 
 @dataclass(frozen=True)
 class LayerCheck:
@@ -83,6 +94,7 @@ def check_layer(
     Raises InputError for a missing tool, and ToolFailed if the simulator does not build.
     """
     start = time.monotonic()
+    streams = streams.for_groups(stage.parallelism.frames)
     bench = LayerBench({stage.name: layer_component(stage)}, arith=arith)
     built = time.monotonic()
     expected = _golden(stage, streams, eta, momentum)
@@ -100,7 +112,8 @@ def check_layer(
             difference = f"{stage.name}: {found}, {stalls}"
             break
         if not odds:
-            cycles = _cycles_a_frame(results[_train_job(stage)], len(streams.features[0]))
+            frames, group = len(streams.features[0]), stage.parallelism.frames
+            cycles = _cycles_a_frame(results[_train_job(stage)], frames, group)
     end = time.monotonic()
     return LayerCheck(words, cycles, difference, built - start, end - built)
 
@@ -209,15 +222,18 @@ def _state_place(stage: Stage, position: int) -> str:
     raise ValueError(f"{stage.name} has no word {position} of state")
 
 
-def _cycles_a_frame(result: JobResult, frames: int) -> int:
-    """Return the cycles between the last words of the last two frames, of the slowest way.
+def _cycles_a_frame(result: JobResult, frames: int, group: int) -> int:
+    """Return the cycles between the last words of the last two frames or groups of frames, of the slowest way.
+
+    Those of a group are divided by its frames.
 
     The inputs do not count, since the layer buffers them. Without input gradients, the backward way is measured
     where the gradients enter.
     """
     ends = [name for name in result.cycles_of if name.startswith(_INPUT_GRADIENTS)] or ["gradients"]
     cycles = [result.cycles_of[name] for name in (_OUTPUTS, *ends) if name in result.cycles_of]
-    return max(int(ways[-1]) - int(ways[-1 - len(ways) // frames]) for ways in cycles if len(ways))
+    ends_of_groups = [ways.reshape(frames, -1)[::-group, -1] for ways in cycles if len(ways)]
+    return max(-(-int(ends[0] - ends[1]) // group) for ends in ends_of_groups)
 
 
 def _bits(array: Frames) -> UInt32:
