@@ -25,6 +25,7 @@ from fanin.glm.golden import metrics
 from fanin.glm.golden.float64 import train_float64
 from fanin.glm.golden.model import GlmModel
 from fanin.glm.golden.quantise import ColumnRanges, Float64, Samples, quantise
+from fanin.glm.golden.rate import default_rate
 from fanin.glm.golden.sample_layout import choose_layout
 from fanin.glm.golden.targets import TargetScale
 from fanin.glm.golden.train import train
@@ -34,8 +35,6 @@ Int32 = npt.NDArray[np.int32]
 _INPUT = {"accept_sparse": "csr", "dtype": np.float64}
 BACKENDS = ("golden", "rtl")
 _MOST_USES = 10  # of a sample, on average, with whole numbers as weights
-#: Default γ: this divided by the mean squared length of a quantised sample, which bounds the loss's curvature.
-_STEPS = {Loss.LINEAR: 1.0, Loss.LOGISTIC: 4.0, Loss.HINGE: 1.0}
 
 
 class _Glm(BaseEstimator):
@@ -163,7 +162,7 @@ class _Glm(BaseEstimator):
             rule=ColumnRule.FREQUENCY,
             is_csr=sparse.issparse(X),
         )
-        gamma = _default_rate(features, self.precision, loss) if self.lr is None else self.lr
+        gamma = default_rate(features, self.precision, loss) if self.lr is None else self.lr
         rate = fixed.rate_of(gamma, self.batch)
         bias = layout.columns - 1 if self.fit_intercept else None
         decay = fixed.decay_of(self.l2, gamma, spared=bias)
@@ -252,19 +251,6 @@ def _csr(X: Any) -> Any:
 def _generator(state: Any) -> Any:
     """Return the random generator; an int gives the order of ``fanin train --seed``."""
     return state if isinstance(state, np.random.RandomState) else np.random.default_rng(state)
-
-
-def _default_rate(features: Samples, precision: int, loss: Loss) -> float:
-    square = np.mean(_squares(features)) / 4**precision
-    return _STEPS[loss] / max(square, 2.0**-8)
-
-
-def _squares(features: Samples) -> Float64:
-    """Return the exact sum of the squared codes of each sample."""
-    if isinstance(features, np.ndarray):
-        return np.array([np.sum(np.square(row, dtype=np.float64)) for row in features])
-    sums: Float64 = np.asarray(features.astype(np.float64).power(2).sum(axis=1)).ravel()
-    return sums
 
 
 class GlmClassifier(ClassifierMixin, _Glm):

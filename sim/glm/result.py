@@ -45,7 +45,7 @@ class GlmTraining:
     )  #: requested layout of samples; ``node.sparse`` is the layout in use
     order: ColumnRule = ColumnRule.FREQUENCY  #: rule by which columns share chunks of sparse nodes
     epochs: int
-    lr: float
+    lr: float | None = None  #: γ; None: ``default_rate`` of the data, once it is loaded
     l2: float = 0.0  #: requested λ; the nearest λ that nodes support is used
     bias: bool
     shuffle: bool
@@ -72,6 +72,12 @@ class GlmTraining:
                 f"{operations * MICRO_BATCH:,} fits, not {self.batch:,}"
             )
         check_timeout(self.network.ceiling_ns, self.clock_mhz)
+
+    @property
+    def gamma(self) -> float:
+        """Learning rate γ of a training whose data is loaded."""
+        assert self.lr is not None, "the default rate follows from the data"
+        return self.lr
 
 
 def check_timeout(timeout_ns: float, clock_mhz: float) -> None:
@@ -136,7 +142,7 @@ class TrainResult:
     @property
     def l2(self) -> float:
         """λ of the training: the supported value nearest to the requested one."""
-        return fixed.l2_of(self.decay.shift, self.training.lr)
+        return fixed.l2_of(self.decay.shift, self.training.gamma)
 
     @property
     def cycles(self) -> int:
@@ -167,7 +173,7 @@ class TrainResult:
     @property
     def warning(self) -> str:
         """One line that says why the model is unusable; empty if its loss falls."""
-        return warning_of([epoch.loss for epoch in self.epochs], self.chance_loss, self.training.lr)
+        return warning_of([epoch.loss for epoch in self.epochs], self.chance_loss, self.training.gamma)
 
     def percentile(self, share: float) -> float:
         """Return a percentile of the AllReduce latency, in ns."""

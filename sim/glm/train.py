@@ -20,6 +20,7 @@ from fanin.glm.golden.float64 import train_float64
 from fanin.glm.golden.layout import columns_of
 from fanin.glm.golden.model import GlmModel, Label
 from fanin.glm.golden.quantise import Float64, Samples
+from fanin.glm.golden.rate import default_rate
 from fanin.glm.golden.sample_layout import SampleLayout, choose_layout
 from fanin.glm.golden.train import train as train_golden
 from fanin.sim.cosim.run import Progress, RunResult
@@ -65,9 +66,9 @@ class Trainer:
         self.layout, self._features = placed
         self.shape = self.layout.shape
         self.labels = fixed.labels(dataset.labels, training.loss, training.node.frac)
-        self.rate = fixed.rate_of(training.lr, training.batch)
+        self.rate = fixed.rate_of(training.gamma, training.batch)
         bias = self.layout.columns - 1 if training.bias else None
-        self.decay = fixed.decay_of(training.l2, training.lr, spared=bias)
+        self.decay = fixed.decay_of(training.l2, training.gamma, spared=bias)
         self.nodes = nodes()
         self._golden = train_golden(
             self._features,
@@ -194,7 +195,7 @@ class Trainer:
                 loss=training.loss,
                 precision=training.precision,
                 batch=training.batch,
-                rate=training.lr / training.batch,
+                rate=training.gamma / training.batch,
                 epochs=training.epochs,
                 decay=self.decay,
             )
@@ -233,7 +234,7 @@ class Trainer:
             precision=training.precision,
             frac=training.node.frac,
             bias=training.bias,
-            l2=fixed.l2_of(self.decay.shift, training.lr),
+            l2=fixed.l2_of(self.decay.shift, training.gamma),
             classes=dataset.classes if training.loss.classifies and self.against_the_rest is None else None,
             columns=dataset.columns,
             target=dataset.target,
@@ -321,12 +322,13 @@ def trainers(
     boards: Boards | None = None,
     wave: Waveform | None = None,
     quiet: bool = False,
-    loaded: Callable[[data.Dataset], None] | None = None,
+    loaded: Callable[[GlmTraining, data.Dataset], None] | None = None,
 ) -> list[Trainer]:
     """Load the data, and build the simulator unless there are ``boards``; return the runs, ready to start.
 
-    The simulator writes ``wave``. With more than two classes, there is one run per class in order, each against
-    the rest, on the same nodes. Raises InputError.
+    The simulator writes ``wave``. ``loaded`` is called before the simulator is built, with the training, its
+    default learning rate resolved, and the data. With more than two classes, there is one run per class in
+    order, each against the rest, on the same nodes. Raises InputError.
     """
     check_precision(training.precision)  # quantising comes before ``TrainShape``
     dataset = data.load(
@@ -340,8 +342,10 @@ def trainers(
         seed=training.seed,
         check=partial(check_shape, training, boards),
     )
+    if training.lr is None:
+        training = replace(training, lr=default_rate(dataset.features, training.precision, training.loss))
     if loaded:
-        loaded(dataset)
+        loaded(training, dataset)
     check_switch(training.network.switch)
     placed = place(training, dataset, boards)
     training = replace(training, node=placed[0].shape.node)

@@ -134,7 +134,6 @@ class _Command:
         self._reporter: ProgressReporter  # from ``carry_out`` on
         self._result: TrainResult | ClassesResult | None = None
         self._record: dict[str, Any] = {}  # content of the folder's run.json
-        self._digest = ""
         self._survival = self._survival_of()
         self._live = LiveFile(self.output, "train", title=options.data or "", unit="AllReduces")
 
@@ -216,22 +215,21 @@ class _Command:
         )
 
     def _check_training(self, training: GlmTraining) -> None:
-        """Raise InputError if the training contradicts the resumed run; keep its inputs for the states."""
-        configuration = configuration_of(self.options)
-        values = training_of(training)
+        """Raise InputError if the training contradicts the resumed run."""
         if self.earlier:
-            self.earlier.check(values)
+            self.earlier.check(training_of(training))
             self.earlier.check_epochs(training.epochs)
             self.earlier.check_nodes(len(training.network.here) or training.workers)
         else:
             self._survival.job = first_course(training.network).job
-        self._survival.about = lambda job: About(configuration, values, self._digest, job)
 
-    def _check_data(self, dataset: Dataset) -> None:
-        """Raise InputError if the samples are not those of the resumed run; keep their digest."""
-        self._digest = data_digest(dataset)
+    def _check_data(self, training: GlmTraining, dataset: Dataset) -> None:
+        """Raise InputError if the samples are not those of the resumed run; keep all inputs for the states."""
+        configuration, values = configuration_of(self.options), training_of(training)
+        digest = data_digest(dataset)
         if self.earlier:
-            self.earlier.check_data(self.options.data or "", self._digest, dataset.features.shape[1])
+            self.earlier.check_data(self.options.data or "", digest, dataset.features.shape[1])
+        self._survival.about = lambda job: About(configuration, values, digest, job)
 
     def _run(self, trainer: Trainer, folder: Path) -> BaseException | None:
         """Train and fill the run's folder; return the failure that stopped the run, or None."""

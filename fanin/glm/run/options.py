@@ -46,7 +46,11 @@ class GlmOptions(LinkOptions, WaveOptions, RunOptions):
     epochs: int = option(_MODEL, 40, "passes over the training samples", "N")
     batch: int = option(_MODEL, 32, "samples of a mini-batch", "B")
     lr: float | None = option(
-        _MODEL, None, "learning rate γ; by default suited to a bundled set and the loss", "G"
+        _MODEL,
+        None,
+        "learning rate γ",
+        "G",
+        default_text="the power of two nearest to 1 over the samples' curvature",
     )
     l2: float = option(_MODEL, 0.0, "L2 regularisation λ, rounded so that γ·λ is a power of two", "LAMBDA")
     bias: bool = option(_MODEL, True, "add a constant column")

@@ -110,7 +110,7 @@ def open_earlier(options: GlmOptions) -> tuple[GlmOptions, Earlier]:
     ]
     earlier = Earlier(folder, states, max(jobs), marks[0].value.get("error"))
     completed = complete(options, earlier.about.configuration)
-    if "lr" not in options.given:  # the default could be another data set's
+    if "lr" not in options.given:  # the default is the earlier run's number
         completed = replace(completed, lr=earlier.about.training["lr"])
     return completed, earlier
 

@@ -22,7 +22,6 @@ from fanin.runs.shared_options import LINKS
 from fanin.sim.cosim.waves import Waveform
 from fanin.sim.glm.boards import Boards
 from fanin.sim.glm.data import Dataset
-from fanin.sim.glm.recipes import rate_of
 from fanin.sim.glm.result import GlmTraining, check_timeout
 from fanin.sim.glm.train import Trainer, trainers
 from fanin.sim.network import BOARDS_TIMEOUT_NS, LONGEST_TIMEOUT_NS, PORTS_TIMEOUT_NS, NetworkConfig
@@ -42,6 +41,7 @@ _COPIED = (
         "sparse",
         "order",
         "epochs",
+        "lr",
         "l2",
         "bias",
         "shuffle",
@@ -56,12 +56,12 @@ def trainers_of(
     wave: Waveform | None,
     *,
     check: Callable[[GlmTraining], None] | None = None,
-    loaded: Callable[[Dataset], None] | None = None,
+    loaded: Callable[[GlmTraining, Dataset], None] | None = None,
 ) -> list[Trainer]:
     """Return the trainers: of simulated nodes, or of the boards of ``--on``. Raises InputError.
 
-    ``check`` is called with the training before the data is loaded, ``loaded`` with the data before a simulator
-    is built.
+    ``check`` is called with the training before the data is loaded. ``loaded`` is called before a simulator is
+    built, with the training, its default learning rate resolved, and the data.
     """
     for name in ("on", "ports"):
         if getattr(options, name) is not None:
@@ -177,15 +177,12 @@ def glm_training(
     - ``tree``: tree of switches; None: one switch.
     - ``longest_timeout_ns``: ceiling of timeouts that follow the round trips.
     """
-    loss = LOSSES[options.loss]
-    data = options.data or ""
     try:
         return GlmTraining(
             node=_node(options, l2=options.l2 != 0 if l2_nodes is None else l2_nodes, sparse=sparse_nodes),
             network=_network(options, ports, here, tree, longest_timeout_ns),
-            loss=loss,
-            data=data,
-            lr=rate_of(data, loss) if options.lr is None else options.lr,
+            loss=LOSSES[options.loss],
+            data=options.data or "",
             hbm=_hbm(options),
             **{name: getattr(options, name) for name in _COPIED},
         )

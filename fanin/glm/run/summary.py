@@ -23,6 +23,7 @@ def summary(result: TrainResult, output: Path) -> str:
     facts = [
         [f"test {result.measure.name}", result.measure.text(result.test_fit)],
         ["bit-exact", _exact(result)],
+        ["learning rate", f"{result.training.gamma:g}"],
         *([["samples", result.layout_text]] * bool(result.layout_text)),
         ["cycles", f"{result.cycles:,}, {_utilisation(result)}"],
         [
@@ -62,6 +63,7 @@ def summary_of_classes(joint: ClassesResult, output: Path) -> str:
         ["accuracy", ACCURACY.text(joint.accuracy)],
         ["test accuracy", ACCURACY.text(joint.test_accuracy)],
         ["bit-exact", BIT_EXACT if joint.bit_exact else "NO"],
+        ["learning rate", f"{results[0].training.gamma:g}"],
         *([["samples", results[0].layout_text]] * bool(results[0].layout_text)),
         *([["L2", _decay(results[0])]] * bool(results[0].l2)),
         *([["warning", joint.warning]] * bool(joint.warning)),

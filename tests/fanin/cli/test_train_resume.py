@@ -164,7 +164,7 @@ def test_only_the_files_of_the_end_are_missing(golden, whole, stopped):
 @pytest.mark.parametrize(
     ("arguments", "cause"),
     [
-        ("--lr 3", "--lr 3: FOLDER was trained with 8"),
+        ("--lr 3", "--lr 3: FOLDER was trained with 1"),
         ("--loss hinge", "--loss hinge: FOLDER was trained with logistic"),
         ("--workers 3", "--workers 3: FOLDER was trained with 2"),
         ("--no-bias", "--no-bias: FOLDER was trained with --bias"),

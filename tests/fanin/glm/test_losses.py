@@ -9,8 +9,9 @@ from amaranth.back import rtlil
 from fanin import fixed
 from fanin.fixed import Loss
 from fanin.glm.golden import float64, metrics
+from fanin.glm.golden.rate import default_rate
 from fanin.hdl.glm.loss import LossUnit
-from fanin.sim.glm import data, recipes
+from fanin.sim.glm import data
 
 ONES = np.ones(4)
 
@@ -22,7 +23,7 @@ PLACES = {
     "the derivative in float64": lambda loss: float64.derivative(ONES, ONES, loss),
     "loss and accuracy": lambda loss: metrics.score(ONES, ONES, loss),
     "the loss unit": lambda loss: rtlil.convert(LossUnit(banks=1, frac=24)),
-    "its learning rates": lambda loss: recipes.rate_of("digits", loss),
+    "its default learning rate": lambda loss: default_rate(np.ones((4, 2), np.uint8), 4, loss),
     "data sets": lambda loss: data.read("breast_cancer", loss),
 }
 
