@@ -61,6 +61,12 @@ class TrainRun(Folder):
         r2: float | None = self.values.get("test_r2")
         return r2
 
+    @property
+    def test_rms_error(self) -> float | None:
+        """RMS error of the linear loss on held-out samples, in the targets' unit; None as for ``test_r2``."""
+        error: float | None = self.values.get("test_rms_error")
+        return error
+
     @cached_property
     def model(self) -> GlmModel:
         """Model with its weights, scaling, classes and number format."""

@@ -70,14 +70,14 @@ def _facts(model: GlmModel, source: Source, predictions: tuple[Any, ...]) -> dic
     """
     import numpy as np
 
-    from fanin.glm.golden.metrics import r_squared
+    from fanin.glm.golden.metrics import r_squared, rms_error
 
     fixed, float64 = predictions
     labels = source.labels
     facts: dict[str, Any] = {"samples": len(fixed)}
     if model.classes is None:
         targets = labels.astype(np.float64) if labels is not None and labels.dtype.kind == "f" else None
-        rms = [None if targets is None else float(np.sqrt(np.mean((p - targets) ** 2))) for p in predictions]
+        rms = [None if targets is None else rms_error(p, targets) for p in predictions]
         r2 = [None if targets is None else r_squared(p, targets) for p in predictions]
         return facts | {
             "rms_error": rms[0],

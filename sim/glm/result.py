@@ -123,6 +123,7 @@ class TrainResult:
     verilog_sha256: str  # for boards: their builds
     run: TrainRun = field(repr=False)
     layout: SampleLayout | None = field(default=None, repr=False)  # None: dense, without a choice
+    test_rms_error: float | None = None  # linear loss, in the targets' unit
 
     @property
     def columns(self) -> int:
@@ -188,6 +189,7 @@ class TrainResult:
             "against_the_rest": self.against_the_rest,
             "epochs": [{"loss": e.loss, fit: e.fit, "cycles": e.cycles} for e in self.epochs],
             f"test_{fit}": self.test_fit,
+            **({} if self.training.loss.classifies else {"test_rms_error": self.test_rms_error}),
             "cycles": self.cycles,
             "cycles_ideal": self.cycles_ideal,
             "utilization": self.cycles_ideal / self.cycles,

@@ -216,7 +216,7 @@ class Trainer:
             float64_loss=[score.loss for score in float64_scores],
             float64_fit=[score.fit for score in float64_scores],
             chance_loss=self._judge(np.zeros(self.shape.samples)).loss,
-            test_fit=self._test_fit(last),
+            **self._test_figures(last),
             model=self._model(last, float64[-1]),
             bit_exact=is_golden and run.replicas_equal,
             verilog_sha256=self.nodes.digest,
@@ -257,13 +257,16 @@ class Trainer:
         loss, fit = metrics.score(fa, self.dataset.labels, self.training.loss)
         return metrics.Score(loss * self.dataset.scale.scale**2, fit)
 
-    def _test_fit(self, model: Int32) -> float | None:
+    def _test_figures(self, model: Int32) -> dict[str, float | None]:
+        """Return the fit of the held-out samples and, of targets, the RMS error in their unit."""
         if not len(self.dataset.test_labels):
-            return None
+            return {"test_fit": None}
         fa = metrics.activations(
             self.dataset.test_features, model, precision=self.training.precision, frac=self.training.node.frac
         )
-        return metrics.score(fa, self.dataset.test_labels, self.training.loss).fit
+        labels, loss = self.dataset.test_labels, self.training.loss
+        error = None if loss.classifies else self.dataset.scale.scale * metrics.rms_error(fa, labels)
+        return {"test_fit": metrics.score(fa, labels, loss).fit, "test_rms_error": error}
 
 
 def check_shape(training: GlmTraining, boards: Boards | None, samples: int, columns: int, is_csr: bool) -> None:

@@ -94,6 +94,11 @@ def is_larger_class(fa: Float64) -> npt.NDArray[np.bool_]:
     return fa >= 0
 
 
+def rms_error(predictions: Float64, targets: Float64) -> float:
+    """Return the square root of the mean squared error, in the targets' unit."""
+    return float(np.sqrt(np.mean((predictions - targets) ** 2)))
+
+
 def r_squared(predictions: Float64, targets: Float64) -> float:
     """Return R²: 1 for exact predictions, 0 for predictions no better than the mean.
 

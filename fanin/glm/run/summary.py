@@ -18,10 +18,12 @@ BIT_EXACT = "yes: every epoch's model equals the golden model"
 def summary(result: TrainResult, output: Path) -> str:
     """Return the summary of one run."""
     clamps = result.total("clamps")
+    rms_error = result.test_rms_error
     meetings = MeetingTimes()
     meetings.add(result.run.raw)
     facts = [
         [f"test {result.measure.name}", result.measure.text(result.test_fit)],
+        *([["test RMS error", f"{rms_error:.4g}"]] if rms_error is not None else []),
         ["bit-exact", _exact(result)],
         ["learning rate", f"{result.training.gamma:g}"],
         *([["samples", result.layout_text]] * bool(result.layout_text)),

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from sklearn.datasets import make_regression
-from sklearn.metrics import r2_score
+from sklearn.metrics import r2_score, root_mean_squared_error
 from sklearn.model_selection import train_test_split
 
 from fanin.base.errors import InputError
@@ -18,6 +18,7 @@ from tests.support import new_seed
 
 PRICES = 250_000, 3_000  # mean, and of each unit of the synthetic targets
 RATE = 1
+NODES = ("--preset", "tiny", "--workers", "2")
 pytestmark = pytest.mark.verilator
 
 
@@ -40,6 +41,8 @@ def test_the_run_says_r_squared_and_losses_in_the_targets_units(prices):
     predicted = model.predict(model.activations(features)[0])
     train, held_out = train_test_split(np.arange(100), test_size=0.25, random_state=0)
     assert found["test_r2"] == pytest.approx(r2_score(targets[held_out], predicted[held_out]))
+    rms = root_mean_squared_error(targets[held_out], predicted[held_out])
+    assert found["test_rms_error"] == pytest.approx(rms)
     last = found["epochs"][-1]
     assert last["r2"] == pytest.approx(r2_score(targets[train], predicted[train]))
     assert last["loss"] == pytest.approx(np.mean((targets[train] - predicted[train]) ** 2) / 2)
@@ -47,6 +50,19 @@ def test_the_run_says_r_squared_and_losses_in_the_targets_units(prices):
     assert found["float64_r2"][-1] == pytest.approx(last["r2"], abs=0.01)
     assert last["r2"] > found["epochs"][0]["r2"] > 0
     assert not any("accuracy" in key for key in [*found, *last])
+
+
+def test_the_default_rate_learns_targets_too(prices, tmp_path):
+    """0.05 was the former default for every file."""
+    folder, _, _ = prices
+    runs = {}
+    for name, options in {"default": [], "former": ["--lr", "0.05"]}.items():
+        command = ["train", str(folder / "prices.npz"), "--loss", "linear", *NODES]
+        assert main([*command, *options, "-o", str(tmp_path / name)]) == 0
+        runs[name] = json.loads((tmp_path / name / "run.json").read_text())
+    assert runs["default"]["options"]["lr"] == 0.5
+    assert runs["default"]["test_r2"] > 0.7 > 0.4 > runs["former"]["test_r2"]
+    assert runs["default"]["test_rms_error"] < 0.7 * runs["former"]["test_rms_error"]
 
 
 def test_nothing_that_people_read_speaks_of_an_accuracy(prices, capsys):
