@@ -34,15 +34,18 @@ def train_float64(
     rate: float,
     epochs: int,
     decay: Decay = NO_DECAY,
+    model: Float64 | None = None,
 ) -> Iterator[Float64]:
     """Train by mini-batch SGD in float64; yield the model after every epoch. ``rate`` is γ/B.
+
+    ``model``: the model to continue; None: weights of 0.
 
     Samples and their order are those of the fixed-point training: ``features``, dense or CSR, are quantised
     integers and are multiplied by 2^-``precision``. Weights decay by 2^-shift in each mini-batch. Without
     decay, the time of CSR samples depends on the non-zeros only.
     """
     samples, columns = features.shape
-    model = np.zeros(columns)
+    model = np.zeros(columns) if model is None else model.copy()
     kept_share = np.full(columns, 1 - 2.0**-decay.shift if decay.shift else 1.0)
     if decay.spared is not None:
         kept_share[decay.spared] = 1.0

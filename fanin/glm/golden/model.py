@@ -117,6 +117,14 @@ class GlmModel:
             classes=classes,
         )
 
+    @property
+    def by_class(self) -> list[GlmModel]:
+        """The models that :meth:`of_classes` has joined: one of two classes, or one per class."""
+        if self.weights.ndim == 1:
+            return [self]
+        rows = zip(self.weights, self.float64, strict=True)
+        return [replace(self, weights=weights, float64=float64) for weights, float64 in rows]
+
     def save(self, file: BinaryIO) -> None:
         """Write an .npz file for :meth:`load`; NumPy alone can read it too."""
         np.savez(

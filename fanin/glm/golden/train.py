@@ -5,7 +5,8 @@ the workers' clamped PAs is the full activation (FA). The loss's derivative by F
 sample of a mini-batch), is the sample's scale. The gradient is Σ scale · feature over samples. Workers hold
 columns in model-parallel mode, and samples in data-parallel mode.
 
-Training starts from model 0, takes the samples in order, and uses γ/B for a short last mini-batch too.
+Training starts from model 0, or continues a given one. It takes the samples in order, and uses γ/B for a short
+last mini-batch, too.
 
 Products of bits with shifted integers are summed by float64 matrix products, one block of columns at a time.
 Every partial sum is an integer below 2^53, hence exact in any order. Blocks are then added in int64. A sum over
@@ -69,10 +70,12 @@ def train(
     rate: LearningRate,
     epochs: int,
     decay: Decay = NO_DECAY,
+    model: npt.NDArray[np.int32] | None = None,
 ) -> Iterator[Epoch]:
     """Train in the mode of ``shape.node``; yield the end of every epoch.
 
     ``features``: quantised, (samples, columns), dense or CSR. ``labels``: as ``fixed.labels`` returns them.
+    ``model``: weights to continue from; None: weights of 0.
     """
     if features.shape != (shape.samples, shape.columns) or labels.shape != (shape.samples,):
         raise ValueError(
@@ -81,6 +84,8 @@ def train(
         )
     trainer = _DataParallel if shape.data_parallel else _ModelParallel
     run = trainer(shape, loss, rate, decay)
+    if model is not None:
+        run.model = model.astype(np.int64)
     for _ in range(epochs):
         run.clamps = 0
         for start in range(0, shape.samples, shape.batch):

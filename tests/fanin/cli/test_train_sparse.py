@@ -57,7 +57,7 @@ def small_node(monkeypatch):
     """Presets in which ``tiny`` has room for the file's features."""
     presets = {**PRESETS, "tiny": NODE}
     monkeypatch.setattr("fanin.glm.run.setup.PRESETS", presets)
-    monkeypatch.setattr("fanin.sklearn.PRESETS", presets)
+    monkeypatch.setattr("fanin.sklearn.training.PRESETS", presets)
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fanin.sklearn import GlmClassifier, GlmRegressor, _uses
+from fanin.sklearn import GlmClassifier, GlmRegressor
+from fanin.sklearn.weights import uses
 from tests.support import new_seed, slow
 
 
@@ -176,7 +177,7 @@ def test_whole_weights_are_repetitions_and_others_shares_of_the_samples():
     weighted = GlmClassifier(**plain).fit(X, y, sample_weight=weights)
     repeated = GlmClassifier(**plain).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
     assert np.array_equal(weighted.model_.weights, repeated.model_.weights)
-    half = _uses(np.where(np.arange(100) < 50, 0.25, 0.75))  # a quarter of the draws from the first half
+    half = uses(np.where(np.arange(100) < 50, 0.25, 0.75))  # a quarter of the draws from the first half
     assert (half.sum(), half[:50].sum(), half[50:].min(), half[50:].max()) == (100, 25, 1, 2)
     equal = GlmClassifier(epochs=2).fit(X, y, sample_weight=np.full(len(y), 0.3))
     assert np.array_equal(equal.model_.weights, GlmClassifier(epochs=2).fit(X, y).model_.weights)
