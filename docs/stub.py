@@ -22,6 +22,7 @@ def stub_text() -> str:
         *sorted(
             [
                 "from fanin.api.folder import PathLike, Repeatable",
+                "from fanin.api.samples import Samples",
                 *(f"from {module} import {name} as {name}" for name, module in given.items()),
             ]
         ),

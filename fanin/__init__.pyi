@@ -12,6 +12,7 @@ from fanin.api.param_server import ParamServerRun as ParamServerRun
 from fanin.api.plan import Planned as Planned
 from fanin.api.plan import Sweep as Sweep
 from fanin.api.ring import RingRun as RingRun
+from fanin.api.samples import Samples
 from fanin.api.train import TrainRun as TrainRun
 from fanin.base.errors import CheckFailed as CheckFailed
 from fanin.base.errors import InputError as InputError
@@ -157,7 +158,8 @@ def ring_train(
     wave_depth: int | None = None,
 ) -> RingRun: ...
 def train(
-    data: PathLike | None = None,
+    data: PathLike | Samples | None = None,
+    labels: Samples | None = None,
     *,
     target: str | None = None,
     loss: str = "logistic",

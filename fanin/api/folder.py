@@ -74,8 +74,11 @@ def run_in_folder(
     table: type[Table],
     arguments: Mapping[str, Any],
     execute: Callable[[Table, Call, Callable[[str], None]], Any],
+    prepare: Callable[[Path], Mapping[str, Any]] | None = None,
 ) -> Result:
     """Run a command with the options of ``table``; return its folder.
+
+    ``prepare``: called with the folder's path before the options are read; returns arguments to add.
 
     Without ``output`` the folder is a temporary one, or that of the run it resumes. Raises the run's errors.
     """
@@ -84,7 +87,8 @@ def run_in_folder(
     output = output or os.path.join(scratch, "run")
     lines: list[str] = []
     try:
-        options = table.read({**arguments, "output": output})
+        prepared = prepare(Path(output)) if prepare else {}
+        options = table.read({**arguments, **prepared, "output": output})
         with one_blas_thread(), install_advice():
             run_result = execute(options, Call((*command, *options.words())), lines.append)
         result = kind(Path(output), "\n".join(lines))

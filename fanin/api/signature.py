@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from fanin.runs.option import FileUse, Option, Options, options_of
@@ -14,18 +15,33 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def with_options(
-    table: type[Options], *, required: Sequence[str] = (), excluded: Sequence[str] = ()
+    table: type[Options],
+    *,
+    required: Sequence[str] = (),
+    excluded: Sequence[str] = (),
+    annotations: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Function], Function]:
     """Give a function the signature of a table, and a list of its arguments in the docstring.
 
     - ``required``: options that are required in Python, but not on the command line.
     - ``excluded``: options that the function does not have.
+    - ``annotations``: types of options that the function also takes in other forms, by name.
+
+    Parameters that the function declares itself come first.
     """
     options = [option for option in options_of(table) if option.name not in excluded]
 
     def decorate(function: Function) -> Function:
-        parameters = [_parameter(each, required=each.name in required) for each in options]
         signature = inspect.signature(function)
+        declared = {
+            name: parameter
+            for name, parameter in signature.parameters.items()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        }
+        made = {each.name: _parameter(each, required=each.name in required) for each in options}
+        made |= {name: made[name].replace(annotation=text) for name, text in annotations.items()}
+        own = {name: made.get(name, parameter) for name, parameter in declared.items()}
+        parameters = list((own | made).values())
         function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         function.__doc__ = f"{inspect.getdoc(function)}\n\n{_arguments_text(options)}\n"
         return function

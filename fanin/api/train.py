@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fanin.api.folder import Folder, PathLike, install_advice, run_in_folder
+from fanin.api.samples import Samples, is_path, write_samples
 from fanin.api.signature import with_options
+from fanin.base.errors import InputError
 from fanin.glm.golden.model import GlmModel
 from fanin.glm.run.options import GlmOptions
 from fanin.runs.output import MODEL_FILE, RUN_FILE, class_folders
@@ -73,16 +76,28 @@ class TrainRun(Folder):
         return GlmModel.load(self.folder / MODEL_FILE)
 
 
-@with_options(GlmOptions)
-def train(data: PathLike | None = None, **options: Any) -> TrainRun:
+@with_options(GlmOptions, annotations={"data": "PathLike | Samples | None"})
+def train(data: PathLike | Samples | None = None, labels: Samples | None = None, **options: Any) -> TrainRun:
     """Train on the emitted Verilog of several nodes, simulated or boards, through the emitted switch program.
 
     Options are those of ``fanin train``; without ``output`` the run's folder is a temporary one. Raises
     InputError for bad arguments, CheckFailed if a node stopped or the model differs from the golden model.
+
+    ``data`` may also be an array, a sparse matrix or a DataFrame, with ``labels``; a DataFrame may have the
+    labels in a column instead. These samples are written beside the run's folder, so that the run can be
+    repeated.
 
     Source: P4SGD; docs/systems/glm.md.
     """
     with install_advice():
         from fanin.glm.run.execute import execute
 
-    return run_in_folder(TrainRun, ("train",), GlmOptions, {"data": data, **options}, execute)
+    if is_path(data):
+        if labels is not None:
+            raise InputError("labels: a file has its own labels")
+        return run_in_folder(TrainRun, ("train",), GlmOptions, {"data": data, **options}, execute)
+
+    def prepare(output: Path) -> dict[str, Any]:
+        return {"data": write_samples(data, labels, output)}
+
+    return run_in_folder(TrainRun, ("train",), GlmOptions, options, execute, prepare)

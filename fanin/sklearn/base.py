@@ -88,6 +88,9 @@ class GlmEstimator(BaseEstimator):
         self.backend = backend
 
     _losses: ClassVar[tuple[str, ...]]  #: supported losses; the first one is the default
+    model_: GlmModel  #: trained model
+    lr_: float  #: γ in use
+    n_iter_: int  #: epochs of the last call
 
     def __sklearn_tags__(self) -> Tags:
         """Declare support of sparse input, which is never made dense in float64."""

@@ -27,6 +27,7 @@ class GlmClassifier(ClassifierMixin, GlmEstimator):
     """
 
     _losses = ("logistic", "hinge")
+    classes_: npt.NDArray[Any]  #: labels of the classes, sorted
 
     def __init__(
         self,

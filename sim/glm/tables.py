@@ -8,7 +8,7 @@ import math
 import zipfile
 import zlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
 from fanin.base.archive import max_unpacked_bytes, member_names, read_archive
 from fanin.base.errors import InputError
-from fanin.glm.golden.quantise import Float64
+from fanin.glm.golden.quantise import Features, Float64
 from fanin.sim.glm.files import READ_ERRORS, number_in, open_bytes
 
 Labels = npt.NDArray[np.float64] | npt.NDArray[np.str_]
@@ -29,6 +30,7 @@ MAX_RECORD_BYTES, MAX_WORDS = 16 << 20, 1 << 16
 _CHARACTER_BYTES = 4  # bytes, in NumPy's arrays of texts
 
 _DELIMITERS = ",;\t"
+_CSR_NAMES = ("data", "indices", "indptr", "shape")  # as scipy.sparse.save_npz writes a CSR matrix
 _ARRAY_NAMES = (("features", "labels"), ("X", "y"), ("x", "y"))  # accepted names of the arrays of an .npz
 _UNREADABLE = (*READ_ERRORS, zlib.error, zipfile.BadZipFile)
 _BOOLEANS = {"false": "0", "true": "1"}  # as written by pandas and R, in lower case
@@ -229,19 +231,23 @@ def _delimiter(path: Path) -> tuple[str, int]:
     return max(_DELIMITERS, key=fields), 0
 
 
-def read_npz(path: Path) -> tuple[Float64, Labels | None]:
+def read_npz(path: Path) -> tuple[Features, Labels | None]:
     """Return features, one sample per row (more dimensions are flattened), and labels if there are any.
 
-    Raises InputError and FileNotFoundError.
+    The arrays of a CSR matrix, as SciPy writes them, give sparse features. Raises InputError and
+    FileNotFoundError.
     """
     try:
-        arrays = read_archive(path, {name for pair in _ARRAY_NAMES for name in pair})
+        arrays = read_archive(path, {*_CSR_NAMES, *(name for pair in _ARRAY_NAMES for name in pair)})
     except FileNotFoundError:
         raise
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     except ValueError as error:
         raise InputError(f"{path}: {error}") from error
+    if arrays.keys() >= set(_CSR_NAMES):
+        name = next((name for _, name in _ARRAY_NAMES if name in arrays), "labels")
+        return _checked(path, _csr(path, arrays), arrays.get(name), name)
     pair = next((pair for pair in _ARRAY_NAMES if pair[0] in arrays), None)
     if pair is None:
         accepted = " or ".join(" and ".join(pair) for pair in _ARRAY_NAMES[:2])
@@ -249,12 +255,34 @@ def read_npz(path: Path) -> tuple[Float64, Labels | None]:
     features, labels = arrays[pair[0]], arrays.get(pair[1])
     if features.ndim < 2:
         raise InputError(f"{path}: {pair[0]} must have a row for each sample, not shape {features.shape}")
-    if labels is not None and labels.shape != (len(features),):
-        raise InputError(f"{path}: {len(features)} samples, but {pair[1]} of shape {labels.shape}")
     numbers = _numbers(path, pair[0], features).reshape(len(features), math.prod(features.shape[1:]))
+    return _checked(path, numbers, labels, pair[1])
+
+
+def _checked(
+    path: Path, features: Features, labels: npt.NDArray[Any] | None, name: str
+) -> tuple[Features, Labels | None]:
+    """Return features, and labels as numbers or words. Raises InputError for labels of another number."""
+    samples = features.shape[0]
+    if labels is not None and labels.shape != (samples,):
+        raise InputError(f"{path}: {samples} samples, but {name} of shape {labels.shape}")
     if labels is None or labels.dtype.kind == "U":
-        return numbers, labels
-    return numbers, _numbers(path, pair[1], labels)
+        return features, labels
+    return features, _numbers(path, name, labels)
+
+
+def _csr(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> sparse.csr_matrix:
+    """Return the CSR matrix of a file's arrays. Raises InputError for arrays that make none."""
+    data, indices, indptr, shape = (arrays[name] for name in _CSR_NAMES)
+    try:
+        if any(array.dtype.kind not in "iu" for array in (indices, indptr, shape)) or shape.shape != (2,):
+            raise ValueError("indices, indptr and shape must be integers, and shape two of them")
+        values = _numbers(path, "data", data)
+        matrix = sparse.csr_matrix((values, indices, indptr), shape=tuple(shape.tolist()))
+        matrix.check_format(full_check=True)
+    except ValueError as error:
+        raise InputError(f"{path}: no CSR matrix: {error}") from error
+    return matrix
 
 
 def _numbers(path: Path, name: str, array: npt.NDArray[Any]) -> Float64:
