@@ -20,9 +20,10 @@ Samples: TypeAlias = Any  #: array, sparse matrix, or DataFrame of pandas or pol
 LABEL = "label"  #: column of labels without a name of their own, beside a DataFrame
 
 
-def is_path(data: object) -> bool:
-    """Return whether ``data`` names a file or a bundled set; else it has samples."""
-    return data is None or isinstance(data, str | os.PathLike)
+def has_samples(data: object) -> bool:
+    """Return whether ``data`` holds samples; else it should name a file or a bundled set."""
+    is_name = isinstance(data, str | os.PathLike)
+    return not is_name and (hasattr(data, "shape") or hasattr(data, "__len__"))
 
 
 def write_samples(data: Samples, labels: Samples, output: Path) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fanin.api.folder import Folder, PathLike, install_advice, run_in_folder
-from fanin.api.samples import Samples, is_path, write_samples
+from fanin.api.samples import Samples, has_samples, write_samples
 from fanin.api.signature import with_options
 from fanin.base.errors import InputError
 from fanin.glm.golden.model import GlmModel
@@ -92,7 +92,7 @@ def train(data: PathLike | Samples | None = None, labels: Samples | None = None,
     with install_advice():
         from fanin.glm.run.execute import execute
 
-    if is_path(data):
+    if not has_samples(data):
         if labels is not None:
             raise InputError("labels: a file has its own labels")
         return run_in_folder(TrainRun, ("train",), GlmOptions, {"data": data, **options}, execute)
