@@ -22,7 +22,7 @@ from fanin.hdl.ring.registers import (
 from fanin.host.causes import cause_of
 from fanin.host.driver import BaseDriver, Batch, Value
 from fanin.ring.facts import MAX_NODES, MIN_NODES, RingConfig
-from fanin.ring.random_bits import RandomBits
+from fanin.ring.golden.random_bits import RandomBits
 
 #: Differences that a MISMATCH can report: name → description.
 DIFFERENCES = JOB_DIFFERENCES | FRAME_DIFFERENCES

@@ -13,7 +13,7 @@ from fanin.codec.facts import SPECIAL_EXPONENT
 from fanin.golden import scaled
 from fanin.ring.facts import TENSORS
 from fanin.ring.golden.all_reduce import codes_of, padded_to_words, slice_total, slices_by_owner, values_of
-from fanin.ring.random_bits import RandomBits
+from fanin.ring.golden.random_bits import RandomBits
 from fanin.torch.halves import HalfFormat
 from fanin.torch.options import Options
 from fanin.torch.wire import Wire

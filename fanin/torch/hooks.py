@@ -31,7 +31,7 @@ from fanin.codec.golden import codecs
 from fanin.codec.golden.rounding import derived_seed
 from fanin.ring.facts import RingConfig
 from fanin.ring.golden import all_reduce as golden
-from fanin.ring.random_bits import RandomBits
+from fanin.ring.golden.random_bits import RandomBits
 
 try:
     import torch

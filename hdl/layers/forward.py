@@ -113,7 +113,7 @@ class Forward(wiring.Component):
         connect_typed(m, results.o, wiring.flipped(self.outputs))
 
         go = Signal()
-        available = Signal() if self.streamed else None
+        available: Any = Signal() if self.streamed else None
         loops = WayLoops(m, schedule, Way.FORWARD, go=go, available=available)
         if self.streamed:
             m.d.comb += [available.eq(self.ok | ~loops.takes), self.take.eq(loops.step & loops.takes)]

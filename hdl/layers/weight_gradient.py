@@ -119,7 +119,8 @@ class WeightGradient(wiring.Component):
         connect_typed(m, wiring.flipped(self.replay), lines.i)
         connect_typed(m, wiring.flipped(self.gradients), blocks.i)
 
-        go, available = Signal(), Signal() if self.streamed else None
+        go = Signal()
+        available: Any = Signal() if self.streamed else None
         loops = WayLoops(m, schedule, Way.WEIGHT_GRADIENT, go=go, available=available, tiled=self.streamed)
         if self.streamed:
             m.d.comb += [

@@ -21,7 +21,7 @@ from fanin.job import worker_endpoint
 from fanin.ring.driver import RingDriver, RingFindings, RingMember, RingNicDriver, RingStatus
 from fanin.ring.facts import MAX_NODES, MIN_NODES, RingConfig
 from fanin.ring.golden.all_reduce import value_type
-from fanin.ring.random_bits import RandomBits
+from fanin.ring.golden.random_bits import RandomBits
 from fanin.sim.cosim.cluster import Cluster, Reads, Settings, check_identities
 from fanin.sim.cosim.live import Board, LiveHosts
 from fanin.sim.cosim.program import HostProgram

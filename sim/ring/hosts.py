@@ -17,7 +17,7 @@ from fanin.host.driver import Operation
 from fanin.ring.driver import RingDriver
 from fanin.ring.facts import RingConfig, check_binary32
 from fanin.ring.golden.all_reduce import all_reduce
-from fanin.ring.random_bits import RandomBits
+from fanin.ring.golden.random_bits import RandomBits
 from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.ring.rounds import RoundFigures

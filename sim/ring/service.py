@@ -23,7 +23,7 @@ from fanin.base.limits import CLOCK_MHZ
 from fanin.base.tools import python_module
 from fanin.link import LinkConfig
 from fanin.ring.facts import RingConfig
-from fanin.ring.random_bits import RandomBits
+from fanin.ring.golden.random_bits import RandomBits
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.ring.cosim import RingCosim
 from fanin.sim.ring.served import ServedHosts, ServedSum, Vector

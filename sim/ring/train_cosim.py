@@ -18,8 +18,8 @@ from fanin.job import worker_endpoint
 from fanin.link import LinkConfig
 from fanin.ring.driver import RingDriver, RingMember
 from fanin.ring.facts import MAX_NODES, MIN_NODES, RingConfig
+from fanin.ring.golden.random_bits import RandomBits
 from fanin.ring.groups import Groups
-from fanin.ring.random_bits import RandomBits
 from fanin.sim.cosim.cluster import Cluster, Settings, check_identities
 from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram

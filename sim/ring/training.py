@@ -13,8 +13,8 @@ from fanin.golden.mlp import Floats
 from fanin.ring.facts import RingConfig
 from fanin.ring.golden.all_reduce import all_reduce
 from fanin.ring.golden.groups import exchanges
+from fanin.ring.golden.random_bits import RandomBits
 from fanin.ring.groups import BARRIER, Groups
-from fanin.ring.random_bits import RandomBits
 from fanin.sim.learning.learner import Measures
 from fanin.sim.learning.references import References, compare
 from fanin.sim.learning.replica import DataParallel, Dataset, Replica, State, measure

@@ -129,7 +129,7 @@ def _check_interface(args: argparse.Namespace, config: RingConfig) -> None:
 def _reduce(args: argparse.Namespace, config: RingConfig, vector: npt.NDArray[np.float32]) -> Reduced:
     from fanin.job import worker_endpoint
     from fanin.ring.driver import RingMember
-    from fanin.ring.random_bits import RandomBits
+    from fanin.ring.golden.random_bits import RandomBits
     from fanin.sim.nic.ring import RETRIES, TIMEOUT, RingNodeCosim
 
     member = RingMember(

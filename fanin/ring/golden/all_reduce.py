@@ -14,7 +14,7 @@ from fanin.codec.facts import Half
 from fanin.codec.golden import half
 from fanin.golden import fp32
 from fanin.ring.facts import MAX_NODES, MIN_NODES, RingConfig
-from fanin.ring.random_bits import RandomBits, Send
+from fanin.ring.golden.random_bits import RandomBits, Send
 
 Float32 = npt.NDArray[np.float32]
 Array = npt.NDArray[Any]

@@ -15,8 +15,8 @@ from fanin.codec.golden.codecs import encode, roundtrip
 from fanin.codec.golden.rounding import derived_seed
 from fanin.ring.facts import RingConfig
 from fanin.ring.golden.all_reduce import all_reduce
+from fanin.ring.golden.random_bits import RandomBits
 from fanin.ring.groups import Plan
-from fanin.ring.random_bits import RandomBits
 
 Float32 = npt.NDArray[np.float32]
 

@@ -16,7 +16,7 @@ from fanin.host.driver import AsyncRegisterDriver
 from fanin.ring.driver import RingDriver, RingMember, RingStatus
 from fanin.ring.facts import RingConfig
 from fanin.ring.golden.all_reduce import all_reduce, codes_of
-from fanin.ring.random_bits import RandomBits
+from fanin.ring.golden.random_bits import RandomBits
 from fanin.sim.rtl.memory import ReadMemory
 from fanin.sim.rtl.stalls import Side, Stalls
 from tests.hdl.aggregation.bench import beats_of

@@ -15,7 +15,7 @@ from fanin.hdl.ring.engine import RingEngine, RingEvents
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.ring.facts import RingConfig
-from fanin.ring.random_bits import RandomBits
+from fanin.ring.golden.random_bits import RandomBits
 from tests.hdl.ring.bench import ADDRESS_WIDTH, HALTED, Memory, vectors
 from tests.support import new_seed, simulate, slow
 

@@ -17,7 +17,7 @@ from fanin.job import worker_endpoint
 from fanin.ring.driver import RingDriver, RingFindings, RingMember, RingNicDriver, RingStatus
 from fanin.ring.facts import RingConfig
 from fanin.ring.golden.all_reduce import all_reduce
-from fanin.ring.random_bits import RandomBits
+from fanin.ring.golden.random_bits import RandomBits
 from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.switch.forward import Forwarder

@@ -11,7 +11,7 @@ from fanin.codec.formats import Element, Rounding
 from fanin.link import LinkConfig
 from fanin.ring.facts import RingConfig
 from fanin.ring.golden import all_reduce
-from fanin.ring.random_bits import RandomBits
+from fanin.ring.golden.random_bits import RandomBits
 from fanin.sim.ring.cosim import RingCosim
 from fanin.sim.ring.loss import RingLoss
 from fanin.sim.ring.time import RingTime

@@ -18,7 +18,7 @@ from fanin.codec.facts import Bf16
 from fanin.codec.formats import Rounding
 from fanin.ring.facts import RingConfig
 from fanin.ring.golden.all_reduce import all_reduce
-from fanin.ring.random_bits import RandomBits
+from fanin.ring.golden.random_bits import RandomBits
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.ring import service as ring_service
 from fanin.sim.ring.service import Nodes, RingService

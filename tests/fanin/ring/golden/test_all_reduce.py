@@ -13,7 +13,7 @@ from fanin.codec.golden.rounding import derived_seed
 from fanin.golden import fp32
 from fanin.ring.facts import RingConfig
 from fanin.ring.golden.all_reduce import all_reduce, striped
-from fanin.ring.random_bits import RandomBits
+from fanin.ring.golden.random_bits import RandomBits
 
 CONFIG = RingConfig(lanes=8)
 
