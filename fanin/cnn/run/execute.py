@@ -147,18 +147,23 @@ class RunRecorder:
 def finish(
     recorder: RunRecorder, error: BaseException | None, as_json: bool, say: Callable[[str], None] = print
 ) -> None:
-    """Write run.json, report and timeline of a run, and print its summary with ``say``.
+    """Write report, timeline and run.json of a run, and print its summary with ``say``.
+
+    A finished run's run.json is written last: with it, ``fanin cluster resume`` writes nothing more.
 
     ``error``: exception that has stopped the run, which is raised again; None for a finished run.
     """
     metrics = recorder.metrics(cause_of(error) if error else None)
-    write_metrics(recorder.folder, metrics)
+    if error:
+        write_metrics(recorder.folder, metrics)  # the page of a failure is made from it
     write_file(
         recorder.folder / REPORT_FILE,
         _page(recorder.folder, metrics) if metrics["epochs"] else _failure_page(recorder.folder, metrics),
     )
     if trace := recorder.trace():
         write_file(recorder.folder / TRACE_FILE, trace)
+    if not error:
+        write_metrics(recorder.folder, metrics)
     renew_results(recorder.folder, CLUSTER_RUN)
     if as_json:
         say(json_text(metrics))

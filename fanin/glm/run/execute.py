@@ -237,7 +237,6 @@ class _Command:
         if isinstance(result, BaseException):
             return result
         self._result = result
-        write_model(folder, result.model)
         if not self.call.as_json:
             self._say(summary(result, self.output))
         return None if result.bit_exact else CheckFailed(DIFFERS)
@@ -261,15 +260,16 @@ class _Command:
                 return result, output / name
             results.append(result)
         joint = self._result = together(runs, results)
-        self._record = write_json(folder, joint.as_json())
         write_model(folder, joint.model)
+        self._record = write_json(folder, joint.as_json())
         if not self.call.as_json:
             self._say(summary_of_classes(joint, output))
         return None if joint.bit_exact else CheckFailed(DIFFERS), output
 
     def _train(self, trainer: Trainer, folder: Path, part: str) -> TrainResult | BaseException:
-        """Train and fill the folder, except the model. Return the result, or the failure that stopped the
-        run.
+        """Train and fill the folder; the model of a class is left out, as it is a part of the joint one.
+
+        Return the result, or the failure that stopped the run.
 
         - ``part``: the run's sub-folder in the command's folder; ``.`` for the command's folder itself.
         """
@@ -318,6 +318,8 @@ class _Command:
             return _lost_interface(trainer, end) or end
         self._reporter.comparison()
         result = trainer.compare(end, earlier)
+        if trainer.against_the_rest is None:
+            write_model(folder, result.model)
         self._record = write_result(folder, result, self.options, recovery)
         return result
 

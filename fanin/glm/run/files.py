@@ -57,7 +57,9 @@ COUNT_FIELDS = (
 def write_result(
     folder: Path, result: TrainResult, options: GlmOptions, recovery: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Write the results of a finished run, except its model. Return run.json.
+    """Write the results of a finished run, except its model. Return run.json, which is written last.
+
+    A run.json without an error says that the folder is whole: such a run is never resumed.
 
     - ``options``: options of the run.
     - ``recovery``: fields of run.json about states and restarts; empty for a run that cannot be resumed.

@@ -25,6 +25,7 @@ from fanin.cnn.run.machine import ignore_progress
 from fanin.cnn.run.models import Golden
 from fanin.cnn.run.setup import reload_images
 from fanin.runs.lock import sole_writer
+from fanin.runs.unfinished import UNFINISHED
 from tests.fanin.cli.command import unlisted
 from tests.fanin.cli.json_page import documented
 from tests.fanin.cnn.run.runs import bits, refusal, run
@@ -220,6 +221,23 @@ def test_an_epoch_that_was_measured_is_not_measured_again(whole, stopped, monkey
     assert resume(again) == 0
     assert len(evaluated) == 2
     assert files(again) == files(stopped) == files(whole)
+
+
+@pytest.mark.parametrize("name", ["report.html", "run.json"])
+def test_a_run_that_found_no_room_at_its_end_is_resumed(small, whole, tmp_path, monkeypatch, name):
+    """run.json of a finished run is the last file: with it, nothing more is written."""
+
+    def write(path, content, own=execute.write_file):
+        if path.name == name and (name != "run.json" or json.loads(content)["error"] is None):
+            raise InputError(f"{path}: cannot be written: No space left on device")
+        own(path, content)
+
+    with monkeypatch.context() as full:
+        full.setattr(execute, "write_file", write)
+        assert run(small, tmp_path / "run", *OPTIONS) == 2
+    assert record_of(tmp_path / "run")["error"] == UNFINISHED
+    assert resume(tmp_path / "run") == 0
+    assert files(tmp_path / "run") == files(whole)
 
 
 def test_a_run_that_has_come_to_its_end_says_so(whole, capsys):
