@@ -24,7 +24,7 @@ from fanin.p4.deployment import Deployment, default_deployment, deployment_json,
 from fanin.p4.emit import program_text
 from fanin.report.html import Rows
 from fanin.runs.manifest import check_places, make_folder
-from fanin.runs.output import JOB_FILE, PROGRAM_FILE, SWITCH_DISSECTOR_FILE
+from fanin.runs.output import JOB_FILE, PROGRAM_FILE, PROVENANCE_FILE, SWITCH_DISSECTOR_FILE
 from fanin.wire.aggregation import Encap, Protocol
 
 
@@ -150,17 +150,8 @@ class SwitchProgram(DisplayedResult):
         differs, since it may have been edited, unless it is the file ``taken`` as input. Without a job.json the
         files are not fanin's, and one that would be replaced is an InputError, too.
         """
-        folder = Path(folder)
-        _check_own(folder, self.files)
-        _keep_edited(folder / JOB_FILE, self.files[JOB_FILE], None if taken is None else Path(taken))
-        with as_input_error(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            check_places(folder, self.files)
-            for parent in {Path(name).parent for name in self.files}:
-                make_folder(folder, parent.as_posix())
-        names = sorted(self.files, key=lambda name: name != JOB_FILE)  # job.json first: it marks the folder
-        write_files(folder, {name: self.files[name] for name in names})
-        return [folder / name for name in self.files]
+        write_program(self, Path(folder), None if taken is None else Path(taken))
+        return [Path(folder) / name for name in self.files]
 
 
 def emit_p4(
@@ -197,6 +188,30 @@ def emit_p4(
         return SwitchProgram(config, dataclasses.replace(deployment, program=config))
     except ValueError as error:
         raise InputError(f"{job}: {error}") from error
+
+
+def write_program(
+    program: SwitchProgram, folder: Path, taken: Path | None, provenance: str | None = None
+) -> None:
+    """Write a program's files as ``SwitchProgram.write`` does.
+
+    - ``provenance``: content of ``provenance.json``, which is written last: with it the files are whole. None:
+      the file is left as it is.
+    """
+    files = program.files
+    _check_own(folder, files)
+    _keep_edited(folder / JOB_FILE, files[JOB_FILE], taken)
+    with as_input_error(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        check_places(folder, files)
+        for parent in {Path(name).parent for name in files}:
+            make_folder(folder, parent.as_posix())
+    names = sorted(files, key=lambda name: name != JOB_FILE)  # job.json first: fanin's files may be replaced
+    contents = {name: files[name] for name in names}
+    if provenance is None:
+        write_files(folder, contents)
+    else:
+        write_files(folder, {**contents, PROVENANCE_FILE: provenance}, mark=PROVENANCE_FILE)
 
 
 def _check_own(folder: Path, names: Iterable[str]) -> None:

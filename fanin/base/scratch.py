@@ -144,11 +144,14 @@ def write_file(path: Path, content: bytes | str) -> None:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
-def write_files(folder: Path, contents: Mapping[str, bytes | str]) -> None:
+def write_files(folder: Path, contents: Mapping[str, bytes | str], *, mark: str | None = None) -> None:
     """Write files into a folder, by name. All are complete before the first one replaces an earlier file.
 
     They replace earlier files in the order of ``contents``; an interrupt waits until all are replaced. Raises
     InputError if a file cannot be written, for instance on a full disk; the earlier files then stay.
+
+    - ``mark``: name of the last file. Its earlier version is deleted before the first file is replaced, so a
+      folder with a mark is whole, also after SIGKILL. None: no file is deleted.
     """
     with contextlib.ExitStack() as stack:  # leaves the contexts in reverse order
         for name, content in reversed(list(contents.items())):
@@ -156,6 +159,9 @@ def write_files(folder: Path, contents: Mapping[str, bytes | str]) -> None:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()  # a full disk is found here
         with deferred_interrupts():
+            if mark is not None:
+                with as_input_error(folder / mark):
+                    (folder / mark).unlink(missing_ok=True)
             stack.close()
 
 

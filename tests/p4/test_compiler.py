@@ -81,3 +81,30 @@ def test_a_compiler_that_hangs_is_stopped(tmp_path, fake, monkeypatch):
     monkeypatch.setattr("fanin.p4.compiler.LIMIT", 0.2)
     with pytest.raises(ToolFailed, match=r"did not finish in 0\.2 s"):
         compile_program(fake("exec sleep 60"), tmp_path)
+
+
+def test_outputs_of_the_compiler_are_whole_or_those_of_the_program_before(tmp_path, fake):
+    script = """
+while [ $# -gt 1 ]; do
+  case $1 in -o) output=$2;; --p4runtime-files) info=$2;; esac
+  shift
+done
+echo new > $output
+[ -s "$1" ] || exit 1
+echo new > $info
+"""
+    config = fake(script)
+    names = ("aggregation.json", "aggregation.p4info.txtpb")
+    (tmp_path / "other").write_text("mine")
+    (tmp_path / names[0]).symlink_to("other")
+    (tmp_path / names[1]).write_text("old")
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(ToolFailed):
+        compile_program(config, tmp_path)
+    assert (tmp_path / names[0]).is_symlink()
+    assert (tmp_path / names[1]).read_text() == "old"
+    (tmp_path / "aggregation.p4").write_text("program")
+    assert compile_program(config, tmp_path) == [tmp_path / name for name in names]
+    assert [(tmp_path / name).read_text() for name in names] == ["new\n", "new\n"]
+    assert (tmp_path / "other").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 def run(args: argparse.Namespace) -> int:
     """Write the files; print their names."""
-    from fanin.api.emit import emit_p4
+    from fanin.api.emit import emit_p4, write_program
     from fanin.p4.compiler import compile_program
 
     names = ("target", "protocol", "workers", "slots", "values", "encap", "jobs", "job")
@@ -65,8 +66,12 @@ def run(args: argparse.Namespace) -> int:
     origin = Origin(Request.parsed(args))
     with sole_writer(args.output):
         _check_provenance(args.output / PROVENANCE_FILE)
-        paths = [*program.write(args.output, taken=args.job)]
-        origin.write(args.output, replace(P4_PROGRAM, results=tuple(program.files)), verilog={})
+        with tempfile.TemporaryDirectory(prefix="fanin-") as scratch:  # the record has SHA-256s of files
+            program.write(scratch)
+            kind = replace(P4_PROGRAM, results=tuple(program.files))
+            provenance = origin.text(Path(scratch), kind, verilog={})
+        write_program(program, args.output, args.job, provenance)
+        paths = [args.output / name for name in program.files]
         paths += compile_program(program.config, args.output)
     if args.json:
         print_json({"program": vars(program.config), "files": [*map(str, paths)]})

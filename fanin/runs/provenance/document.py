@@ -67,10 +67,20 @@ class Origin:
         outside: Mapping[str, Path] | None = None,
     ) -> None:
         """Write ``provenance.json`` into a folder that holds the results."""
+        write_file(folder / PROVENANCE_FILE, self.text(folder, kind, verilog=verilog, outside=outside))
+
+    def text(
+        self,
+        folder: Path,
+        kind: Kind,
+        *,
+        verilog: Mapping[str, str],
+        outside: Mapping[str, Path] | None = None,
+    ) -> str:
+        """Return the content of ``provenance.json`` for a folder that holds the results."""
         options = self._request.options
         mark = _mark(folder, kind)
-        _write(
-            folder,
+        return _text(
             {
                 "format": FORMAT,
                 "argv": self._request.argv,
@@ -86,7 +96,7 @@ class Origin:
                 "apart": list(kind.ignored),
                 "resumed": [],
                 "ended": _has_ended(mark),
-            },
+            }
         )
 
 
@@ -129,7 +139,11 @@ def _has_ended(mark: Mapping[str, Any]) -> bool:
 
 
 def _write(folder: Path, value: Mapping[str, Any]) -> None:
-    write_file(folder / PROVENANCE_FILE, json.dumps(value, indent=2) + "\n")
+    write_file(folder / PROVENANCE_FILE, _text(value))
+
+
+def _text(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, indent=2) + "\n"
 
 
 def _seeds(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:

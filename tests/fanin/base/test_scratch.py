@@ -10,6 +10,7 @@ import pytest
 import fanin
 from fanin.base.errors import InputError
 from fanin.base.scratch import write_file, write_files
+from fanin.cli.main import main
 from fanin.runs.output import RUN, check_capture, check_writable
 
 
@@ -103,3 +104,55 @@ def test_a_full_disk_leaves_a_program_as_it_was(tmp_path, full_disk):
 
 def _content(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_mark_is_deleted_before_the_first_file_is_replaced(tmp_path, monkeypatch):
+    """A kill between two files leaves no mark; a full disk, found before, leaves everything."""
+    write_files(tmp_path, {"a": "1", "mark": "1"}, mark="mark")
+    replace, left = os.replace, [1]
+
+    def killed(*names):
+        if not left[0]:
+            raise _Killed
+        left[0] -= 1
+        replace(*names)
+
+    monkeypatch.setattr(os, "replace", killed)
+    with pytest.raises(_Killed):
+        write_files(tmp_path, {"a": "2", "b": "2", "mark": "2"}, mark="mark")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "2"}
+
+
+class _Killed(BaseException):
+    """Kill between two files."""
+
+
+def test_a_full_disk_leaves_a_program_and_its_record_as_they_were(tmp_path, full_disk):
+    assert main(["p4", "emit", "--workers", "2", "-o", str(tmp_path)]) == 0
+    earlier = _content(tmp_path)
+    assert tmp_path / "provenance.json" in earlier
+    total = sum(len(content) for path, content in earlier.items() if path.name != "provenance.json")
+    full_disk(2 * total + 50)  # the scratch copy, all files, a part of the record
+    assert main(["p4", "emit", "--workers", "2", "-o", str(tmp_path)]) == 2
+    assert _content(tmp_path) == earlier
+
+
+def test_a_program_whose_writing_is_killed_has_no_record(tmp_path, monkeypatch):
+    """Otherwise the record of the earlier program would be beside files of the new one."""
+    job = tmp_path / "job.json"
+    assert main(["p4", "emit", "--workers", "2", "-o", str(tmp_path)]) == 0
+    replace = os.replace
+
+    def killed(source, target):
+        if str(target) == str(tmp_path / "aggregation.lua"):
+            raise _Killed
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", killed)
+    with pytest.raises(_Killed):
+        main(["p4", "emit", "--workers", "2", "--encap", "udp", "--job", str(job), "-o", str(tmp_path)])
+    assert job.exists()
+    assert not (tmp_path / "provenance.json").exists()
+    monkeypatch.undo()
+    assert main(["p4", "emit", "--workers", "2", "--encap", "udp", "--job", str(job), "-o", str(tmp_path)]) == 0
+    assert (tmp_path / "provenance.json").exists()
