@@ -8,16 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import re
 import threading
 import time
 from datetime import timedelta
 
 import torch.distributed as dist
 
+from fanin.base.printable import printable
+
 BEAT_SECONDS = 0.2
 SILENT_SECONDS = 1.5  #: a rank without heartbeats for this time has ended
 _STORE_SECONDS = 10.0  # longest wait for the store in diagnosis; allows for a busy machine
 _BLAME = "blame"  # key of the cause that all ranks report
+_MAX_TEXT = 1000  # bytes of a peer's text in an error
+_BEAT = re.compile(rb"(\d{1,18}) (\d{1,18})")
+
+
+def peer_text(content: bytes) -> str:
+    """Return a peer's text as one line without control characters, for an error."""
+    return printable(" ".join(content[:_MAX_TEXT].decode(errors="replace").split()))
 
 
 class Peers:
@@ -41,7 +51,7 @@ class Peers:
         for other in range(len(self.global_ranks)):
             try:
                 self._store.wait([f"fact/{other}"], self._timeout)
-                other_fact = self._store.get(f"fact/{other}").decode()
+                other_fact = self._store.get(f"fact/{other}")
             except RuntimeError as error:
                 seconds = self._timeout.total_seconds()
                 if time.monotonic() < start + seconds:  # of the store's connection
@@ -52,12 +62,12 @@ class Peers:
                     f"rank {self.global_ranks[other]} has not come in {seconds:g} s: "
                     f"of {len(self.global_ranks)} ranks"
                 ) from error
-            if other_fact != fact:
+            if other_fact != fact.encode():
                 self.mark_informed()
                 with contextlib.suppress(RuntimeError):
                     self.linger(alive_only=False)
                 raise dist.DistBackendError(
-                    f"rank {self.global_ranks[other]} says {other_fact}, "
+                    f"rank {self.global_ranks[other]} says {peer_text(other_fact)}, "
                     f"rank {self.global_ranks[self._rank]} {fact}: "
                     "all ranks must say the same"
                 )
@@ -95,7 +105,7 @@ class Peers:
         """Return the recorded cause, or find and record it; hang if the store's process is stopped."""
         try:
             if self._store.check([_BLAME]):
-                return self._store.get(_BLAME).decode()
+                return peer_text(self._store.get(_BLAME))
             fault = self._find_fault()
             return None if fault is None else self.propose_cause(f"{collective}: {fault}")
         except RuntimeError:  # of the store's connection
@@ -129,7 +139,7 @@ class Peers:
 
     def propose_cause(self, message: str) -> str:
         """Propose ``message`` as the cause for all ranks; return the first proposal, which is final."""
-        return self._store.compare_set(_BLAME, "", message).decode()
+        return peer_text(self._store.compare_set(_BLAME, "", message))
 
     def _find_fault(self) -> str | None:
         """Return the ranks without heartbeats, or else those that have not begun the collective; else None."""
@@ -144,10 +154,14 @@ class Peers:
         return f"{_ranks(late_ranks)} not come in {self._timeout.total_seconds():g} s" if late_ranks else None
 
     def _beats(self) -> list[tuple[int, int]]:
-        """Return each rank's number of heartbeats so far, and its number of begun collectives."""
+        """Return each rank's number of heartbeats so far, and its number of begun collectives.
+
+        Both are 0 for a rank without a heartbeat, or with another text in its place.
+        """
         keys = [f"beat/{rank}" for rank in range(len(self.global_ranks))]
-        texts = [self._store.get(key).split() if self._store.check([key]) else (b"0", b"0") for key in keys]
-        return [(int(count), int(collectives)) for count, collectives in texts]
+        texts = [self._store.get(key) if self._store.check([key]) else b"" for key in keys]
+        beats = [_BEAT.fullmatch(text) for text in texts]
+        return [(int(beat[1]), int(beat[2])) if beat else (0, 0) for beat in beats]
 
     def _beat(self, store: dist.Store) -> None:
         count = 0

@@ -24,7 +24,7 @@ from fanin.torch import BACKEND
 from fanin.torch.adders import Adder, Float32, GoldenRing, GoldenSwitch
 from fanin.torch.halves import FORMATS, HalfFormat, UInt16, codes_of, codes_view, common_format
 from fanin.torch.options import Collective, Options, Run
-from fanin.torch.peers import Peers
+from fanin.torch.peers import Peers, peer_text
 from fanin.torch.timing import Log, keep_log
 from fanin.torch.wire import Wire
 from fanin.torch.work import CallQueue, Work
@@ -114,7 +114,10 @@ class FaninGroup(ProcessGroup):
             self._calls.close(_END_SECONDS)
         self._adder.close()
         if self._report:
-            self._report.write_text(f"{self.log.report()}\n")
+            try:
+                self._report.write_text(f"{self.log.report()}\n")
+            except OSError as error:  # the script goes on: it may save its model next
+                print_note(f"{BACKEND}: report={self._report}: cannot be written: {error.strerror}")
 
     # ---- collectives, with the names and arguments of ProcessGroup ----
 
@@ -360,7 +363,7 @@ class FaninGroup(ProcessGroup):
         padded = np.zeros(_SIGNATURE_BYTES, np.uint8)
         encoded = call.encode()[:_SIGNATURE_BYTES]
         padded[: len(encoded)] = np.frombuffer(encoded, np.uint8)
-        signatures = [row.tobytes().rstrip(b"\0").decode() for row in self._wire.all_gather(padded)]
+        signatures = [peer_text(row.tobytes().rstrip(b"\0")) for row in self._wire.all_gather(padded)]
         for rank, signature in enumerate(signatures):
             if signature != signatures[0]:
                 ranks = self._peers.global_ranks

@@ -18,6 +18,7 @@ from fanin.sim.switch.make import make_switch
 from fanin.torch.adders import Float32, Sum, Vector
 from fanin.torch.halves import HalfFormat
 from fanin.torch.options import Options
+from fanin.torch.peers import peer_text
 from fanin.torch.wire import Wire
 
 _Add = Callable[[list[Vector]], tuple[list[Vector], float]]
@@ -41,7 +42,7 @@ def _add_at_first_rank(wire: Wire, vector: Vector, add: _Add) -> Sum:
     encoded = message.encode()[:_MESSAGE_BYTES]
     padded[: len(encoded)] = np.frombuffer(encoded, np.uint8)
     padded = wire.scatter([padded] * wire.size if vectors else None, padded)
-    message = padded.tobytes().rstrip(b"\0").decode(errors="replace")
+    message = peer_text(padded.tobytes().rstrip(b"\0"))
     if message.startswith("failed"):
         raise dist.DistBackendError(f"the simulation at the group's first rank {message}")
     return Sum(wire.scatter(sums, vector), float(message))

@@ -1,5 +1,6 @@
 """The process group: the ring's bits for every collective and DDP, what goes by gloo, and ranks that fail."""
 
+import errno
 import os
 import re
 import subprocess
@@ -10,12 +11,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from fanin.codec.golden.codecs import roundtrip
 from fanin.golden import scaled
 from fanin.link import LinkConfig
 from fanin.ring.golden.all_reduce import all_reduce
 from fanin.sim.ring.time import RingTime
+from fanin.torch import Options
 from tests.fanin.torch import group_ranks
 from tests.fanin.torch.ranks import gradients, network
 
@@ -303,3 +306,19 @@ def test_pytorch_knows_the_backend_and_loads_nothing_for_it():
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     base = ["fanin.base", "fanin.base.errors", "fanin.base.printable"]
     assert done.stdout == f"True {[*base, 'fanin.torch', 'fanin.torch.autoload']}\n"
+
+
+def test_a_report_that_cannot_be_written_does_not_stop_the_script(tmp_path, monkeypatch, capfd):
+    """The script may save its model next."""
+    report = tmp_path / "report.txt"
+    dist.init_process_group(
+        "fanin", store=dist.HashStore(), rank=0, world_size=1, pg_options=Options(report=str(report))
+    )
+    monkeypatch.setattr(Path, "write_text", _full)
+    dist.destroy_process_group()
+    line = f"fanin: report={report}: cannot be written: No space left on device\n"
+    assert line in capfd.readouterr().err
+
+
+def _full(path, text):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
