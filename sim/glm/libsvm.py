@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from fanin.sim.glm.files import READ_ERRORS, number_in, open_bytes
 MAX_LINE_BYTES = 16 << 20
 BLOCK_BYTES = 1 << 22  # of a file's text that are read at once
 _MAX_DIGITS = 20  # in a feature's index
+_FOR_PYTHON_ALONE = re.compile(rb"_|[+-][0-9]+:")  # numbers with underscores, indices with signs
 
 
 def read_libsvm(path: Path, first: int | None = None) -> tuple[sparse.csr_matrix, Float64, int]:
@@ -71,9 +73,9 @@ def _blocks(path: Path) -> Iterator[tuple[sparse.csr_matrix, Float64]]:
 def _parse(path: Path, text: bytes, first_line: int) -> tuple[sparse.csr_matrix, Float64]:
     """Return features and labels of whole lines. Raises InputError that names the line.
 
-    Numbers with underscores, which Python reads, are errors.
+    Numbers with underscores and indices with signs, which the loader takes, are errors.
     """
-    if b"_" in text and (error := _first_bad_line(path, text, first_line)):
+    if _FOR_PYTHON_ALONE.search(text) and (error := _first_bad_line(path, text, first_line)):
         raise InputError(error)
     try:
         features, labels = datasets.load_svmlight_file(io.BytesIO(text), zero_based=True)

@@ -107,3 +107,14 @@ def test_memory_is_that_of_values_columns_and_codes(monkeypatch, tmp_path):
     assert sparse.issparse(dataset.features)
     file_bytes, code_bytes = 12 * samples * entries, 5 * samples * (entries + 1)
     assert peak < 1.1 * (file_bytes + code_bytes) + 80 * samples + (1 << 20)
+
+
+@pytest.mark.parametrize("pair", ["+3:1", "-0:1", "+0:1", "-3:1"])
+def test_an_index_with_a_sign_is_refused(tiny_blocks, tmp_path, pair):
+    path = tmp_path / "data.svm"
+    path.write_text("+1 1:+0.5 2:-1e-3 # -3:1\n" * 50 + f"-1 {pair}\n")
+    with pytest.raises(InputError) as error:
+        read_libsvm(path)
+    assert str(error.value) == f"{path}:51: not LIBSVM: {pair!r} is not index:value"
+    path.write_text("+1 1:+0.5 2:-1e-3 # -3:1\n" * 50)
+    assert read_libsvm(path)[0].shape == (50, 2)
