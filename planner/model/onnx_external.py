@@ -30,7 +30,8 @@ def load_external_data(path: Path, proto: ModelProto) -> None:
             location = fields.get("location", "")
             raise ValueError(f"{tensor.name}: its data are in no file of the model's folder: {location!r}")
         size = sizes.setdefault(file.resolve(), file.stat().st_size)  # a file has many spellings
-        total += max(int(fields.get("length", size)), 0)
+        length = int(fields.get("length", 0))
+        total += length if length > 0 else size  # 0 and less: older onnx reads the whole file
     if total > max(MAX_UNPACKED_BYTES, sum(sizes.values())):
         raise ValueError(f"its tensors name {total:,} bytes of external data, more than their files have")
     for tensor in tensors:

@@ -315,6 +315,16 @@ def test_external_data_that_many_tensors_name_are_counted_for_each(tmp_path, mon
     assert _refused_file(path) == f"is not a valid ONNX model: {said}"
 
 
+@pytest.mark.parametrize("length", [0, -1])
+def test_external_data_without_a_length_count_as_the_whole_file(tmp_path, monkeypatch, length):
+    """Older versions of onnx read a whole file for such a length."""
+    path = tmp_path / "net.onnx"
+    _external(path, "weights", tensors=4, length=length)
+    monkeypatch.setattr("fanin.planner.model.onnx_external.MAX_UNPACKED_BYTES", 959)
+    monkeypatch.setattr("fanin.planner.model.onnx_external.load_external_data_for_tensor", None)  # before
+    assert "its tensors name 960 bytes of external data, more than their files have" in _refused_file(path)
+
+
 def test_external_data_of_many_spellings_are_counted_once(tmp_path, monkeypatch):
     path = tmp_path / "net.onnx"
     (tmp_path / "d").mkdir()
