@@ -106,13 +106,7 @@ def _load(name: str) -> Cluster:
     if path.suffix != ".toml":
         parts = ", ".join(f"{part}xN" for part in part_tables())
         raise InputError(f"{name}: must be a .toml file or one of {parts}")
-    try:
-        table = read_toml(path)
-    except FileNotFoundError:
-        raise InputError(f"{name}: no such file") from None
-    except OSError as error:
-        raise InputError(f"{name}: {error.strerror}") from None
-    return _cluster(name, table)
+    return _cluster(name, read_toml(path))
 
 
 def _cluster(file: str, table: Mapping[str, Any]) -> Cluster:

@@ -157,7 +157,7 @@ def _stack(arrays: Sequence[npt.ArrayLike]) -> Array:
     """Return the arrays with a row per worker. Raises InputError for arrays that cannot be added."""
     try:
         rows = [_as_array(array) for array in arrays]
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: a tensor that requires gradients
         raise InputError(f"arrays must be an array for each worker: {error}") from error
     if not 1 <= len(rows) <= MAX_WORKERS:
         raise InputError(f"arrays must be of 1 to {MAX_WORKERS} workers, not {len(rows)}")

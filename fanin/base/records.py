@@ -42,14 +42,18 @@ def parse_json(text: str | bytes) -> Any:
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the tables of an untrusted TOML file.
 
-    Raises OSError, also for a file of more than ``MAX_TOML`` bytes. Raises InputError of one line for a file
-    that is no TOML, or has values nested deeper than ``MAX_DEPTH``.
+    Raises InputError of one line for a file that cannot be read, has more than ``MAX_TOML`` bytes, is no TOML,
+    or has values nested deeper than ``MAX_DEPTH``.
     """
     try:
         text = read_named(path, MAX_TOML).decode("utf-8")
         if _DEEP_KEY.search(text):
             raise ValueError(_TOO_DEEP)
         return _parse_limited(tomllib.loads, text)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:  # no TOML, no UTF-8, numbers without end
         raise InputError(f"{path}: {error}") from None
 

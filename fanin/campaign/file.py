@@ -110,10 +110,7 @@ def read_campaign(file: Path, cli_parser: argparse.ArgumentParser) -> Campaign:
 
 def _load(file: Path) -> dict[str, Any]:
     """Read the file and check its keys and types. Raises InputError."""
-    try:
-        content = read_toml(file)
-    except OSError as error:
-        raise InputError(f"{file}: cannot be read: {error.strerror}") from None
+    content = read_toml(file)
     for key, value in content.items():
         if key not in _KEYS:
             raise InputError(f"{file}: unknown key {key}; keys are {', '.join(_KEYS)}")

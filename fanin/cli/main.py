@@ -6,9 +6,11 @@ Exit status: 0 done, 1 a check failed, 2 bad input, 130 interrupted, 143 termina
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Sequence
@@ -45,6 +47,7 @@ EXIT_CHECK_FAILED = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # disk or quota is full, or the file's limit is reached
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -135,4 +138,14 @@ def _main(argv: Sequence[str] | None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:  # a full disk or a missing file, for instance: needs no traceback
-        return _print_error(str(error), EXIT_BAD_INPUT)
+        return _print_error(_os_error_text(error), EXIT_BAD_INPUT)
+
+
+def _os_error_text(error: OSError) -> str:
+    """Return file and cause. A full disk has no file's name: the error comes from a write."""
+    if error.filename is None and error.errno in _FULL:
+        places = f"the output's, the cache's, or that of temporary files, {tempfile.gettempdir()}"
+        return f"{error.strerror}: on the disk of a file that was being written ({places})"
+    if error.filename is None or error.strerror is None:
+        return error.strerror or str(error)
+    return f"{os.fsdecode(error.filename)}: {error.strerror}"

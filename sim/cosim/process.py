@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -79,6 +80,8 @@ def execute(
             setattr(stop, _RESULT, _read_result(folder))
             raise
         result = _read_result(folder)
+        if result is None and not shutil.disk_usage(folder).free:
+            raise SimulationFailed(f"{folder.parent}: no space is left on its disk for the simulator's files")
         if result is None:
             raise SimulationFailed(_log_tail(folder / "log", status))
     if status and not result.error:

@@ -37,11 +37,7 @@ def read_boards(path: Path) -> BoardCluster:
     """
     if path.suffix != BOARDS_SUFFIX:
         raise InputError(f"{path}: is no {BOARDS_SUFFIX} file")
-    try:
-        document = read_toml(path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    record = Record(str(path), "", document)
+    record = Record(str(path), "", read_toml(path))
     boards = [_board(board, path.parent) for board in record.records("board")]
     record.finish()
     if not boards:

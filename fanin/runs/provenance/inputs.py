@@ -103,7 +103,7 @@ def _referenced_files(path: Path) -> list[Path]:
         return []
     try:
         boards = read_toml(path).get("board")
-    except (OSError, InputError):
+    except InputError:
         return []
     tables = boards if isinstance(boards, list) else []
     builds = [table.get("build") for table in tables if isinstance(table, dict)]

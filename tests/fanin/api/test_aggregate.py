@@ -69,6 +69,13 @@ def test_it_shows_itself():
     assert "<td" in total._repr_html_()
 
 
+class _Unreadable:
+    """Array that raises as a tensor does that requires gradients."""
+
+    def __array__(self, *options, **named):
+        raise RuntimeError("use detach()")
+
+
 @pytest.mark.parametrize(
     ("arrays", "options", "message"),
     [
@@ -94,6 +101,7 @@ def test_it_shows_itself():
         ([[1.0]], {"retries": -1}, r"retries must be in 0…65535, not -1"),
         ([[1.0]], {"pcap": 5}, r"pcap must be a path, not 5"),
         (5, {}, r"arrays must be an array for each worker: .*"),
+        ([_Unreadable()], {}, r"arrays must be an array for each worker: use detach\(\)"),
         ([[[1], [1, 2]]], {}, r"arrays must be an array for each worker: .*"),
         ([[1.0]], {"drop": 2}, r"drop must be a probability, not 2"),
     ],

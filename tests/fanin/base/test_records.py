@@ -56,7 +56,7 @@ def test_a_large_toml_file_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(records, "MAX_TOML", 14)
     assert read_toml(path) == {"a": 1}
     monkeypatch.setattr(records, "MAX_TOML", 13)
-    with pytest.raises(OSError, match="has more than 13 bytes"):
+    with pytest.raises(InputError, match=r"file\.toml: cannot be read: has more than 13 bytes$"):
         read_toml(path)
 
 
@@ -68,8 +68,10 @@ def test_toml_is_read_or_refused_in_one_line(tmp_path):
         path.write_bytes(content)
         with pytest.raises(InputError, match=r"^[^\n]*file\.toml: [^\n]+$"):
             read_toml(path)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(InputError, match=r"/none: no such file$"):
         read_toml(tmp_path / "none")
+    with pytest.raises(InputError, match=r": cannot be read: Is a directory$"):
+        read_toml(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -370,3 +370,23 @@ def test_how_long_work_will_take_is_told_from_how_long_it_took(monkeypatch):
     left = TimeLeft(1000)
     texts = [time_left_text(left.seconds(done)) for done in (10, 12, 20, 730)]
     assert texts == ["", "", ", 0:16:20 left", ", 0:45:00 left"]
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (IsADirectoryError(21, "Is a directory", "/tmp"), "/tmp: Is a directory"),
+        (PermissionError(13, "Permission denied", b"/x\xff"), "/x\\udcff: Permission denied"),
+        (OSError("no number"), "no number"),
+        (OSError(5, "Input/output error"), "Input/output error"),
+        (OSError(28, "No space left on device"), "No space left on device: on the disk of a file that was"),
+        (OSError(27, "File too large"), "File too large: on the disk of a file that was being written"),
+        (OSError(28, "No space left on device", "/a"), "/a: No space left on device"),
+    ],
+)
+def test_an_error_of_the_system_names_file_and_cause_without_its_number(capsys, monkeypatch, error, text):
+    monkeypatch.setattr("fanin.cli.verilog._settings", lambda pairs: (_ for _ in ()).throw(error))
+    status, _, err = run(capsys, "verilog", "adder-tree", "-o", "-")
+    assert status == 2
+    assert err.startswith(f"fanin: error: {text}")
+    assert err.count("\n") == 1
