@@ -107,7 +107,7 @@ def test_a_name_that_is_no_cluster(tmp_path):
     assert said_of("cluster.json") == f"cluster.json: {kinds}"
     assert said_of(f"{tmp_path}/none.toml") == f"{tmp_path}/none.toml: no such file"
     (tmp_path / "folder.toml").mkdir()
-    assert said_of(f"{tmp_path}/folder.toml") == f"{tmp_path}/folder.toml: Is a directory"
+    assert said_of(f"{tmp_path}/folder.toml") == f"{tmp_path}/folder.toml: cannot be read: Is a directory"
     assert said_of("a" * 5000 + ".toml").endswith(": File name too long")
 
 
