@@ -184,5 +184,5 @@ def test_bad_files_take_one_line_and_write_nothing(text, tmp_path, capsys):
 
 
 def test_a_file_that_is_not_there(tmp_path, whole):
-    with pytest.raises(InputError, match=r"none.toml: cannot be read"):
+    with pytest.raises(InputError, match=r"none.toml: no such file"):
         read_campaign(tmp_path / "none.toml", whole)
