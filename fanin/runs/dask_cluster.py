@@ -9,7 +9,6 @@ import os
 import shlex
 import shutil
 import signal
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ from distributed.comm import connect
 from distributed.security import Security
 
 from fanin.base.errors import InputError
+from fanin.base.printable import print_note
 from fanin.base.tools import safe_path
 
 _ANSWER_SECONDS = 10.0  # timeout of a scheduler's answer
@@ -106,7 +106,7 @@ def connected_client(
             _check_answers(args.scheduler)
             if not args.scheduler.startswith("tls://"):
                 risk = "who reaches its port can have code carried out with your rights; tls:// protects it"
-                print(f"fanin: warning: --scheduler {args.scheduler}: {risk}", file=sys.stderr)
+                print_note(f"fanin: warning: --scheduler {args.scheduler}: {risk}")
             address = args.scheduler
         else:
             cluster: Any = (

@@ -60,7 +60,8 @@ class GroupGate(wiring.Component):
         control = self.control
         training = control.mode == Mode.TRAIN
         runs = training if self.backward else training | (control.mode == Mode.EVALUATE)
-        real, dummy = Signal(), Signal()  # the frame is the stream's, or inserted or removed
+        real = Signal()  # the frame is the stream's
+        dummy = Signal()  # the frame is inserted or removed
         job_left = Signal(FRAME_BITS)  # frames of the job that belong to no batch yet
         batch_left = Signal(FRAME_BITS)  # frames of the batch, the current one included
         frame = Signal(range(self.group))  # of the group

@@ -166,7 +166,8 @@ class StreamedInputGradient(wiring.Component):
         schedule, tile, frames = self.schedule, self.schedule.tile, self.schedule.p.frames
         m.submodules.fold = fold = Fold(lanes=schedule.lanes_in, depth=tile * frames)
         levels, inner = {"og": schedule.ogs, "ig": tile, "frame": frames}, ("ig", "frame")
-        go, available = Signal(), Signal()
+        go = Signal()
+        available = Signal()
         loops = Loops(
             m,
             levels,

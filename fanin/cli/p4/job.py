@@ -51,7 +51,10 @@ def _action(
 ) -> argparse.ArgumentParser:
     parser = actions.add_parser(name, help=meaning, description=f"{meaning[0].upper()}{meaning[1:]}.")
     parser.add_argument(
-        "--switch", default=DEFAULT_SWITCH, metavar="HOST:PORT", help="the switch's P4Runtime server"
+        "--switch",
+        default=DEFAULT_SWITCH,
+        metavar="HOST:PORT",
+        help="the switch's P4Runtime server; or unix:/PATH",
     )
     parser.add_argument(
         "--thrift", default=DEFAULT_THRIFT, metavar="HOST:PORT", help="the switch's Thrift server"
@@ -64,13 +67,19 @@ def _action(
 
 def run(args: argparse.Namespace) -> int:
     """Run the selected action. Raises InputError if the switch does not answer, or rejects the action."""
-    for option in "switch", "thrift":  # before the action begins
-        _address(args, option)
+    if not _is_socket(args.switch):
+        _address(args, "switch")
+    _address(args, "thrift")  # both before the action begins
     try:
         args.act(args)
     except (ToolFailed, ValueError) as error:
         raise InputError(str(error)) from error
     return 0
+
+
+def _is_socket(address: str) -> bool:
+    """Return whether an address of ``--switch`` names an existing Unix socket, as gRPC writes it."""
+    return address.startswith("unix:/") and Path(address.removeprefix("unix:")).is_socket()
 
 
 def _address(args: argparse.Namespace, option: str) -> tuple[str, int]:

@@ -15,6 +15,9 @@ from tests.installs import blocks, shell, typed
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 ELSEWHERE = {"start", *(f"tutorials/{page.stem}" for page in (DOCS / "tutorials").glob("*.md"))}
+ELSEWHERE |= {
+    f"reference/nodes/{page.stem}" for page in (DOCS / "reference" / "nodes").glob("*.md")
+}  # test_verilog
 
 
 @dataclass(frozen=True)
