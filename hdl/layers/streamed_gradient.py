@@ -99,8 +99,9 @@ class StreamedInputGradient(wiring.Component):
         """
         tile, ogs, p = self.schedule.tile, self.schedule.ogs, self.schedule.p
         begin = 3  # until the first step: write the gradient, count it, take it
-        folds = 2 + (ogs - 1) * max(tile * p.frames, REUSE)  # until the step of a tile's last term
+        folds = 2 + (ogs - 1) * max(tile * p.frames, REUSE)  # until the step of the last term of a tile's first word
         if p.frames > 1:
+            folds += tile * p.frames - 1  # until that of the tile's last word
             return begin + self.schedule.period + self._to_terms + folds + _TO_SUMS + Results.LATENCY
         terms = tile * ogs - 1 + self._to_terms
         resize = 2 * (p.pi < p.pic)

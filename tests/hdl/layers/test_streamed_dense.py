@@ -173,7 +173,8 @@ def test_latency_of_outputs_and_input_gradients(bench, name):
         int(cycles["input_gradients0"][0] - cycles["gradients"][-1]),
         StreamedInputGradient(schedule=schedule).latency,
     )
-    assert back == bound if p.frames == 1 else bound / 2 < back <= bound
+    assert bound / 2 <= back <= bound, (back, bound)
+    assert p.frames > 1 or back == bound
 
 
 @every_layer
