@@ -99,7 +99,8 @@ class StreamedInputGradient(wiring.Component):
         """
         tile, ogs, p = self.schedule.tile, self.schedule.ogs, self.schedule.p
         begin = 3  # until the first step: write the gradient, count it, take it
-        folds = 2 + (ogs - 1) * max(tile * p.frames, REUSE)  # until the step of the last term of a tile's first word
+        # until the step of the last term of a tile's first word
+        folds = 2 + (ogs - 1) * max(tile * p.frames, REUSE)
         if p.frames > 1:
             folds += tile * p.frames - 1  # until that of the tile's last word
             return begin + self.schedule.period + self._to_terms + folds + _TO_SUMS + Results.LATENCY

@@ -80,6 +80,7 @@ def test_a_mutation_of_the_rtl_is_found_and_named(stream, transfer, place, monke
     assert "more words" not in check.difference
 
 
+@pytest.mark.slow
 def test_outputs_are_those_that_the_next_layers_get(monkeypatch):
     """Not those that the layer's own golden model would have: here a word of them is another."""
     streams = bias_streams()
@@ -94,6 +95,7 @@ def test_outputs_are_those_that_the_next_layers_get(monkeypatch):
     assert check.cycles == 0
 
 
+@pytest.mark.slow
 def test_a_layer_that_stops_is_named_with_the_stream_that_is_missing(monkeypatch):
     """A gradient that never comes: the update waits for it."""
     streams = bias_streams()
