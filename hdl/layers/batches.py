@@ -41,7 +41,7 @@ class BatchControl(wiring.Component):
 
     Parameters
     ----------
-    ``group`` : int, a power of two; 1 by default
+    ``group_frames`` : int, a power of two; 1 by default
         Frames that pass as one: ``admitted`` and ``finished`` are of groups. The last group of a batch may have
         fewer frames.
 
@@ -55,8 +55,8 @@ class BatchControl(wiring.Component):
     NADA, section IV-C: weights are updated after the batch; docs/systems/layers.md, "Training".
     """
 
-    def __init__(self, *, group: int = 1) -> None:
-        self.group = group
+    def __init__(self, *, group_frames: int = 1) -> None:
+        self.group_frames = group_frames
         super().__init__(
             {
                 "control": In(LayerControl),
@@ -88,7 +88,7 @@ class BatchControl(wiring.Component):
         for counter in waiting, unfinished:
             m.d.comb += [
                 counter.restart.eq(begin),
-                counter.initial.eq((size + self.group - 1) >> exact_log2(self.group)),
+                counter.initial.eq((size + self.group_frames - 1) >> exact_log2(self.group_frames)),
             ]
 
         with m.FSM():

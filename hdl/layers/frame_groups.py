@@ -30,7 +30,7 @@ class GroupGate(wiring.Component):
     ----------
     ``lanes`` : int, words of a transfer
     ``transfers`` : int, transfers of a frame
-    ``group`` : int, frames of a group, a power of two of at least 2
+    ``group_frames`` : int, frames of a group, a power of two of at least 2
     ``fill`` : int or None
         Word of the dummy frames that are inserted; None: dummy frames are removed.
     ``backward`` : bool
@@ -46,10 +46,10 @@ class GroupGate(wiring.Component):
     docs/systems/layers.md, "Parameters in memory".
     """
 
-    def __init__(self, *, lanes: int, transfers: int, group: int, fill: int | None, backward: bool):
-        if group < 2 or group & (group - 1):
-            raise ValueError(f"group must be a power of two of at least 2 frames, not {group!r}")
-        self.lanes, self.transfers, self.group = lanes, transfers, group
+    def __init__(self, *, lanes: int, transfers: int, group_frames: int, fill: int | None, backward: bool):
+        if group_frames < 2 or group_frames & (group_frames - 1):
+            raise ValueError(f"group_frames must be a power of two of at least 2, not {group_frames!r}")
+        self.lanes, self.transfers, self.group_frames = lanes, transfers, group_frames
         self.fill, self.backward = fill, backward
         words = word_stream(lanes)
         super().__init__({"control": In(LayerControl), "i": In(words), "o": Out(words), "done": Out(1)})
@@ -64,7 +64,7 @@ class GroupGate(wiring.Component):
         dummy = Signal()  # the frame is inserted or removed
         job_left = Signal(FRAME_BITS)  # frames of the job that belong to no batch yet
         batch_left = Signal(FRAME_BITS)  # frames of the batch, the current one included
-        frame = Signal(range(self.group))  # of the group
+        frame = Signal(range(self.group_frames))  # of the group
         size = Signal(FRAME_BITS)
         m.d.comb += size.eq(Mux(training & (control.batch < job_left), control.batch, job_left))
         frame_ends = self._transfers(m, real, dummy)
@@ -86,13 +86,13 @@ class GroupGate(wiring.Component):
                     m.d.sync += [batch_left.eq(batch_left - 1), frame.eq(frame + 1)]
                     with m.If(batch_left == 1):
                         m.next = "dummies"
-                        with m.If(frame == self.group - 1):
+                        with m.If(frame == self.group_frames - 1):
                             m.next = "batch"
             with m.State("dummies"):
                 m.d.comb += dummy.eq(1)
                 with m.If(frame_ends):
                     m.d.sync += frame.eq(frame + 1)
-                    with m.If(frame == self.group - 1):
+                    with m.If(frame == self.group_frames - 1):
                         m.next = "batch"
         return m
 

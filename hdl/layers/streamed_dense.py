@@ -86,7 +86,7 @@ class StreamedDense(wiring.Component):
         m = Module()
         self._gates: list[GroupGate] = []
         lanes = self._schedule.weight_lanes
-        m.submodules.batches = batches = BatchControl(group=self.parallelism.frames)
+        m.submodules.batches = batches = BatchControl(group_frames=self.parallelism.frames)
         m.submodules.update = update = StreamedUpdate(lanes=lanes, parameters=self.layer.parameters)
         m.d.comb += [
             batches.control.eq(self.control),
@@ -122,7 +122,11 @@ class StreamedDense(wiring.Component):
         words = (self.layer.output if name in ("outputs", "gradients") else self.layer.input).words
         lanes = len(i.payload)
         m.submodules[f"{name}_gate"] = gate = GroupGate(
-            lanes=lanes, transfers=words // lanes, group=self.parallelism.frames, fill=fill, backward=backward
+            lanes=lanes,
+            transfers=words // lanes,
+            group_frames=self.parallelism.frames,
+            fill=fill,
+            backward=backward,
         )
         self._gates.append(gate)
         connect_typed(m, i, gate.i)

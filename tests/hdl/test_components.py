@@ -72,7 +72,7 @@ SMALL = {
     "frac": 24,
     "frame": 48,
     "frame_beats": 4,
-    "group": 4,
+    "group_frames": 4,
     "groups": 2,
     "i": 2,
     "input_width": 8,

@@ -201,9 +201,9 @@ def test_weights_that_decay_are_the_golden_models_under_faults_and_recorded(caps
     folder = tmp_path / "run"
     status, out, _ = _run(capsys, *NODES, "--l2", 0.002, "--drop", 0.02, "-o", folder)
     assert status == 0
-    assert "λ = 0.001953 for 0.002: each mini-batch takes 2^-6 of the weights, except the bias" in out
+    assert "λ = 0.001953 for 0.002: each mini-batch takes 2^-9 of the weights, except the bias" in out
     result = json.loads((folder / "run.json").read_text())
-    assert (result["bit_exact"], result["l2"], result["decay_shift"]) == (True, 2.0**-9, 6)
+    assert (result["bit_exact"], result["l2"], result["decay_shift"]) == (True, 2.0**-9, 9)
     assert (result["options"]["l2"], result["options"]["node"]["l2"]) == (0.002, True)
     model = np.load(folder / "model.npz")
     assert model["l2"] == 2.0**-9

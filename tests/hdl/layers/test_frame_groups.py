@@ -42,7 +42,7 @@ def test_dummies_fill_a_batchs_last_group(backward, removes, stall):
             real += words if is_real else []
             padded += words if is_real or removes else TRANSFERS * [LANES * [FILL]]
     dut = GroupGate(
-        lanes=LANES, transfers=TRANSFERS, group=GROUP, fill=None if removes else FILL, backward=backward
+        lanes=LANES, transfers=TRANSFERS, group_frames=GROUP, fill=None if removes else FILL, backward=backward
     )
 
     async def jobs(ctx):
@@ -63,5 +63,5 @@ def test_dummies_fill_a_batchs_last_group(backward, removes, stall):
 
 
 def test_a_group_is_a_power_of_two():
-    with pytest.raises(ValueError, match="power of two of at least 2 frames, not 3"):
-        GroupGate(lanes=1, transfers=1, group=3, fill=0, backward=False)
+    with pytest.raises(ValueError, match="power of two of at least 2, not 3"):
+        GroupGate(lanes=1, transfers=1, group_frames=3, fill=0, backward=False)

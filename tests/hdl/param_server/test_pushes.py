@@ -208,7 +208,9 @@ def test_who_does_not_get_his_gets_no_more_and_the_others_go_on(mode, stall):
     assert bench.excluded == {1}
     whole, posted = list(bench.expected()), bench.posted()
     assert [push for push in posted if push[0] != 1] == [push for push in whole if push[0] != 1]
-    assert 2 <= sum(push[0] == 1 for push in posted) < sum(push[0] == 1 for push in whole)
+    pushes_of_1, all_of_1 = (sum(push[0] == 1 for push in pushes) for pushes in (posted, whole))
+    assert min(2, all_of_1) <= pushes_of_1 <= all_of_1
+    assert pushes_of_1 < all_of_1 or all_of_1 <= 2  # drawn for few, all of which may be under way
 
 
 @pytest.mark.parametrize("stall", [0.0, 0.4], ids=["full rate", "stalls"])
