@@ -294,7 +294,7 @@ def _places(value, path=()):
 
 # What may be left out: what the checker has no use for, what there is a default for, and items of lists.
 NOT_NEEDED = re.compile(
-    r"cluster/name|solver/seconds|layers/\d+/masked|layers/\d+/ram_blocks_by_kind/.*|.*/\d+|"
+    r"cluster/name|solver/seconds|layers/\d+/(masked|parallelism/frames)|layers/\d+/ram_blocks_by_kind/.*|.*/\d+|"
     r"layers/\d+/specification/(kernel_shape|padding|stride|parallel_horizontal|parameters)"
 )
 
