@@ -90,7 +90,8 @@ def _address(args: argparse.Namespace, option: str) -> tuple[str, int]:
     text = getattr(args, option)
     parts = _ADDRESS.fullmatch(text)
     if parts is None or not 1 <= int(parts[3]) <= _MAX_PORT:
-        raise InputError(f"--{option} must be HOST:PORT, not {text!r}")
+        socket = ", or unix:/PATH of a socket" if option == "switch" else ""
+        raise InputError(f"--{option} must be HOST:PORT{socket}, not {text!r}")
     return parts[1] or parts[2], int(parts[3])
 
 

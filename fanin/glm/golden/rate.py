@@ -36,6 +36,6 @@ def _factor(loss: Loss) -> float:
 def _squares(features: Samples) -> Float64:
     """Return the exact sum of the squared codes of each sample."""
     if isinstance(features, np.ndarray):
-        return np.array([np.sum(np.square(row, dtype=np.float64)) for row in features])
+        return np.einsum("ij,ij->i", features, features, dtype=np.float64)
     sums: Float64 = np.asarray(features.astype(np.float64).power(2).sum(axis=1)).ravel()
     return sums

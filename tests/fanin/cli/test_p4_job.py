@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import socket
 
 import grpc
 import pytest
@@ -104,10 +105,26 @@ def test_nobody_at_the_address(capsys):
 
 
 @pytest.mark.parametrize("option", ["--switch", "--thrift"])
-@pytest.mark.parametrize("address", ["here", "", ":1", "here:", "here:0", "here:65536", "xds:///a:1", "a b:1"])
+@pytest.mark.parametrize(
+    "address", ["here", "", ":1", "here:", "here:0", "here:65536", "xds:///a:1", "a b:1", "unix:/nowhere"]
+)
 def test_an_address_that_is_none(option, address, capsys):
     status = main(["p4", "job", "stats", option, address])
-    _refused((status, "", capsys.readouterr().err), f"{option} must be HOST:PORT, not {address!r}")
+    also = ", or unix:/PATH of a socket" if option == "--switch" else ""
+    _refused((status, "", capsys.readouterr().err), f"{option} must be HOST:PORT{also}, not {address!r}")
+
+
+def test_a_unix_socket_is_an_address_of_the_switch_alone(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)  # a socket's path is short
+    path = tmp_path / "p4runtime"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("p4runtime")
+        for option, cause in (
+            ("--switch", "no P4Runtime server answers"),
+            ("--thrift", "must be HOST:PORT, not"),
+        ):
+            status = main(["p4", "job", "stats", option, f"unix:{path}"])
+            _refused((status, "", capsys.readouterr().err), cause)
 
 
 def test_an_address_of_version_6(capsys):

@@ -2,6 +2,7 @@
 """GroupGate: dummy frames complete a batch's last group, and leave again, job after job."""
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -60,6 +61,10 @@ def test_dummies_fill_a_batchs_last_group(backward, removes, stall):
     )
     assert [list(payload) for _, payload in log["o"]] == expected
     assert len(log["i"]) == len(given)
+    if not stall:  # the first job's: a transfer a cycle, and a cycle between its two batches
+        cycles, batch = [cycle for cycle, _ in log["o"]], GROUP * TRANSFERS
+        gaps = [b - a for a, b in pairwise(cycles[: 2 * batch])]
+        assert gaps == (batch - 1) * [1] + [2] + (batch - 1) * [1]
 
 
 def test_a_group_is_a_power_of_two():

@@ -54,6 +54,16 @@ def test_masks_of_any_width_fill_words(shape, lanes):
     )
 
 
+@pytest.mark.parametrize("lanes", [3, 6])
+def test_a_mask_leaves_and_returns_in_a_cycle(lanes):
+    """A word of memory holds the bits of 32 outputs, or those that a frame still has."""
+    layer, p = Relu(inputs=(SHAPE,), gradient=True), Parallelism(pi=lanes, po=lanes)
+    cycles = check(relu.Relu, layer, p, seed=new_seed(), stall=0, frames=1)
+    completing = [-(-min(bits, SHAPE.words) // lanes) - 1 for bits in (32, 64, 96)]  # outputs that fill a word
+    assert cycles["save"] == [cycles["outputs"][n] for n in completing]
+    assert cycles["gradients"][0] == cycles["replay"][0] + 1
+
+
 @every_layer
 def test_it_takes_and_gives_a_transfer_a_cycle_as_late_as_it_says(name):
     make, layer, forward, backward = LAYERS[name]
