@@ -11,6 +11,7 @@ from fanin.fixed import LOSSES
 from fanin.glm.facts import PRESETS, GlmConfig, SparseChoice
 from fanin.glm.run.boards import read_boards
 from fanin.glm.run.options import MEMORY, PORTS, GlmOptions
+from fanin.glm.run.state import SAME_IN_BOTH
 from fanin.glm.run.trees import tree_of_options
 from fanin.hbm import MEMORIES, Hbm
 from fanin.link import FAULTS, HOST, LinkConfig, check_delay
@@ -30,24 +31,6 @@ from fanin.tree import Tree
 from fanin.wire.aggregation import Encap
 
 _OWN_NETWORK = "does not apply with --on: boards have their own network"
-# Options that GlmTraining has, too, with the same names and values.
-_COPIED = (
-    *(
-        "target",
-        "workers",
-        "precision",
-        "batch",
-        "vanilla",
-        "sparse",
-        "order",
-        "epochs",
-        "lr",
-        "l2",
-        "bias",
-        "shuffle",
-    ),
-    *("test", "seed", "clock_mhz"),
-)
 
 
 def trainers_of(
@@ -184,7 +167,7 @@ def glm_training(
             loss=LOSSES[options.loss],
             data=options.data or "",
             hbm=_hbm(options),
-            **{name: getattr(options, name) for name in _COPIED},
+            **{name: getattr(options, name) for name in SAME_IN_BOTH},
         )
     except ValueError as error:  # the configurations name parameter, value and limit
         raise InputError(str(error)) from error

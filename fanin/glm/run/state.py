@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,11 @@ import numpy.typing as npt
 
 from fanin.base.errors import InputError
 from fanin.glm.golden.quantise import Samples
+from fanin.glm.run.options import GlmOptions
 from fanin.hbm import memory_name
 from fanin.job import JOBS
 from fanin.runs.manifest import list_files
+from fanin.runs.option import options_of
 from fanin.runs.states import STATE_PATTERN, STATES, Arrays, load_state, save_state, state_name
 from fanin.sim.cosim.run import RunResult
 from fanin.sim.glm.course import History
@@ -24,6 +26,19 @@ from fanin.sim.glm.result import GlmTraining
 from fanin.sim.switch.operations import OperationTimes, times_of
 
 COMMAND = "fanin train"
+_OPTIONS = {option.name for option in options_of(GlmOptions)}
+#: Names of options that are fields of GlmTraining with the same value.
+SAME_IN_BOTH = tuple(
+    each.name for each in fields(GlmTraining) if each.name in _OPTIONS and each.name not in ("data", "loss")
+)
+_OF_NODE = (
+    "mode",
+    "protocol",
+    "encap",
+    "engines",
+    "frac",
+    "gradient_values",
+)  # options that are facts of a node
 _COUNTS = ("cycles", "frames", "links", "switch")  # of a RunResult
 _TREE_COUNTS = ("switches", "trunks")  # of a run on a tree of switches
 #: Types of the fields of a state's file: of each member of a list, and of each value of an object.
@@ -74,19 +89,13 @@ class State:
 def training_of(training: GlmTraining) -> dict[str, Any]:
     """Return the inputs that must be equal in all parts of a training, by name."""
     node, hbm = training.node, training.hbm
-    values = {"loss": training.loss.key}
-    values |= {name: getattr(training, name) for name in ("target", "batch", "lr", "l2", "bias", "shuffle")}
-    values |= {name: getattr(training, name) for name in ("test", "seed", "workers", "precision", "vanilla")}
-    values |= {name: str(getattr(node, name)) for name in ("mode", "protocol", "encap")}
-    values |= {name: str(getattr(training, name)) for name in ("sparse", "order")}
+    values = {name: getattr(training, name) for name in SAME_IN_BOTH if name != "epochs"}
+    values |= {name: getattr(node, name) for name in _OF_NODE}
     return values | {
+        "loss": training.loss.key,
         "preset": node.name,
-        "engines": node.engines,
-        "frac": node.frac,
-        "gradient_values": node.gradient_values,
         "memory": memory_name(hbm),
         "ports_per_channel": hbm.ports_per_channel if hbm else None,
-        "clock_mhz": training.clock_mhz,
     }
 
 

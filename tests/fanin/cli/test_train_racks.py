@@ -34,7 +34,7 @@ def folder(tmp_path_factory):
 pytestmark = pytest.mark.verilator
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 def test_a_run_counts_every_switch_and_every_link(folder):
     record = json.loads((folder / "run.json").read_text())
     assert record["bit_exact"]
