@@ -18,6 +18,7 @@ from fanin.codec.golden.rounding import derived_seed
 from fanin.codec.golden.samples import samples
 from fanin.ring.facts import RingConfig
 from fanin.ring.golden.all_reduce import all_reduce
+from fanin.ring.golden.random_bits import RandomBits
 from fanin.sim.ring.cosim import RingCosim
 from fanin.torch import hooks as torch_hooks
 from tests.fanin.torch import ranks as torch_ranks
@@ -68,8 +69,10 @@ def test_every_rank_gets_the_rings_mean_bit_for_bit(results, name, number):
     ranks, count = torch_ranks.SETS[number]
     config, hop = CONFIGS[name]
     call = [size for size, _ in torch_ranks.SETS[:number]].count(ranks)  # of the hook in this group
-    hop = hop or codecs.RoundTrips(config.codec, derived_seed(2, call))
-    expected = all_reduce(torch_ranks.gradients(ranks, count, number), config, hop) / np.float32(ranks)
+    bits = RandomBits(derived_seed(2, call))
+    expected = all_reduce(torch_ranks.gradients(ranks, count, number), config, hop, bits=bits) / np.float32(
+        ranks
+    )
     for rank in range(ranks):
         assert _same(results[rank][f"{name}/{number}"], expected)
 
@@ -141,7 +144,7 @@ def test_error_feedback_with_stochastic_rounding_has_other_bits_at_each_rank_and
             [codecs.roundtrip(own, config.codec, derived_seed(1, rank, step)) for rank, own in enumerate(whole)]
         )
         left = np.nan_to_num(whole - given, nan=0)
-        total = all_reduce(given, config, codecs.RoundTrips(config.codec, derived_seed(2, step)))
+        total = all_reduce(given, config, bits=RandomBits(derived_seed(2, step)))
         for result in results:
             assert np.array_equal(result[f"fed stochastic/{step}"], total / np.float32(4), equal_nan=True)
 
